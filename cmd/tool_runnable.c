@@ -206,6 +206,11 @@ void tool_say_refused(struct tool *t, const struct pp_err *why)
 int tool_runs_of(const struct pp_manifest *m, enum tool_planner planner,
                  struct pp_err *err)
 {
+    if (planner == TOOL_PLANNER_SPLIT && m->model.trainer)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/trainer: the plan is for '%s'; plan without "
+                       "ppsplit --trainer",
+                       m->model.trainer);
     for (size_t i = 0; i < sizeof clashes / sizeof *clashes; i++) {
         const struct clash *c = &clashes[i];
         if (c->planner == planner && has(m, c->feature) && c->holds(m))

@@ -209,6 +209,10 @@ static int build(struct ppsched *p)
                        "%d stages, %d microbatches and %d slices make more "
                        "than %d forwards, the limit of a plan",
                        g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
+    const struct pp_trainer_order order = {
+        .kind = o->kind, .slices = slices, .copies = g->n_copies > 1};
+    if (pp_trainer_check_order(ppsched_trainer(p), &order, err))
+        return -1;
     p->schedule = &p->built;
     pp_schedule_init(&p->built, g, o->kind, o->n_microbatches);
     if (ppsched_is_auto(o))
@@ -303,8 +307,9 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     if (rc || pp_manifest_write(&p->manifest, f, err))
         return -1;
     struct pp_err why = {0};
-    if (tool_runs_of(&p->manifest, TOOL_PLANNER_SCHEDULE, &why) ||
-        tool_objective_runs(&p->manifest, p->options.objective, &why))
+    if (!p->manifest.model.trainer &&
+        (tool_runs_of(&p->manifest, TOOL_PLANNER_SCHEDULE, &why) ||
+         tool_objective_runs(&p->manifest, p->options.objective, &why)))
         tool_say_refused(p->tool, &why);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "data/packed.h"
 #include "manifest/manifest.h"
 #include "cost/step.h"
+#include "cost/trainer.h"
 #include "model/precision.h"
 #include "model/rank_bytes.h"
 #include "schedule/bound/bound.h"
@@ -157,6 +158,9 @@ double ppsched_items_scale(const struct ppsched *p, size_t unit);
 
 /* Returns the mesh of the ranks that play a row. */
 struct pp_mesh ppsched_mesh(const struct ppsched *p, int row);
+
+/* Returns the trainer of the plan. */
+const struct pp_trainer *ppsched_trainer(const struct ppsched *p);
 
 /* Fills p->costs from the options, the manifest and the packed data. */
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;

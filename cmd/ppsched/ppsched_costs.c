@@ -177,12 +177,17 @@ static size_t gathered_bytes(const struct ppsched *p, int s)
     size_t sum = 0;
     const struct pp_mesh mesh =
         ppsched_mesh(p, p->manifest.graph.stages[s].row);
-    if (!pp_mesh_divides_weights(&mesh))
+    if (!pp_mesh_divides_weights(&mesh) || ppsched_trainer(p) != pp_trainers)
         return 0;
     for (size_t i = 0; i < stage->n_units; i++)
         sum += pp_size_of(
             p->manifest.model.units[stage->first_unit + i].weight_bytes);
     return sum;
+}
+
+const struct pp_trainer *ppsched_trainer(const struct ppsched *p)
+{
+    return pp_trainer_find(p->manifest.model.trainer);
 }
 
 struct pp_mesh ppsched_mesh(const struct ppsched *p, int row)
@@ -228,7 +233,9 @@ static void set_sizes(struct ppsched *p)
             .act_i = pp_bytes_of_rows(act[PP_SAVED_ACT_I], r.n),
             .act_w = pp_bytes_of_rows(act[PP_SAVED_ACT_W], r.n),
             .grad_w = pp_bytes_of_rows(act[PP_SAVED_GRAD_W], r.n),
-            .output = pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n),
+            .output = ppsched_trainer(p)->keeps_messages
+                          ? pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n)
+                          : 0,
             .workspace = workspace_of(p, s, r, copied),
             .weights = gathered_bytes(p, s),
             .input = taken_bytes(p, s, r.n),
@@ -352,7 +359,8 @@ int ppsched_costs_init(struct ppsched *p)
     if (!pp_stage_costs_known(&c->step.costs) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
-    c->costs.reduce_beside = p->options.reduce_beside;
+    c->costs.reduce_beside =
+        p->options.reduce_beside || ppsched_trainer(p)->buckets;
     const struct ppsched_options *o = &p->options;
     return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
                ? init_given(p)

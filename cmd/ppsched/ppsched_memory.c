@@ -54,6 +54,18 @@ static struct pp_state_bytes divided_state(const struct pp_plan_unit *u,
                                    sum - gradients - part * element};
 }
 
+/* Returns the state of a unit with FSDP: a quarter of its part for weights, for
+ * gradients and for each moment, all in fp32; and whole weights in bf16 with
+ * whole gradients in fp32, or neither. */
+static struct pp_state_bytes fsdp_state(size_t weights, size_t sum)
+{
+    size_t thrice = 3 * weights < sum ? 3 * weights : sum;
+    size_t optimizer = 2 * (sum - thrice);
+    optimizer = optimizer < sum - weights ? optimizer : sum - weights;
+    return (struct pp_state_bytes){weights, sum - weights - optimizer,
+                                   optimizer};
+}
+
 /* Returns the state of a unit. If the manifest has only the sum, the weights
  * follow from the parameters, which is exact without tp and ep. */
 static struct pp_state_bytes state_of(const struct ppsched *p,
@@ -71,9 +83,11 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
     size_t sum = pp_size_of(ceil(u->state_bytes));
     if (u->weight_bytes > 0)
         s.weights = pp_size_of(u->weight_bytes);
-    if (pp_mesh_divides_weights(mesh))
+    if (pp_mesh_divides_weights(mesh) && ppsched_trainer(p) == pp_trainers)
         return divided_state(u, types, s.weights, sum);
     s.weights = s.weights < sum ? s.weights : sum;
+    if (pp_mesh_divides_weights(mesh))
+        return fsdp_state(s.weights, sum);
     s.gradients = s.weights / types->element_bytes * types->accumulator_bytes;
     if (s.gradients > sum - s.weights)
         s.gradients = sum - s.weights;
@@ -132,11 +146,23 @@ static size_t tied_elements(const struct ppsched *p, int rank, int copy)
     return embed != head && (rank == embed || rank == head) ? most_words(p) : 0;
 }
 
+/* Returns what another trainer holds for the stages of a rank. */
+static size_t fixed_bytes(const struct ppsched *p, int rank)
+{
+    double most = 0;
+    for (int s = 0; s < p->manifest.graph.n_stages; s++)
+        if (p->manifest.graph.stages[s].row == rank)
+            most = fmax(most, p->manifest.stages[s].fixed_bytes);
+    return pp_size_of(most);
+}
+
 /* Returns the bytes of the tables of a rank, if the manifest has what they
  * depend on. */
 static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
                           int rank)
 {
+    if (ppsched_trainer(p) != pp_trainers)
+        return fixed_bytes(p, rank);
     const struct ppsched_costs *c = &p->costs;
     const struct pp_row *row = &s->rows[rank];
     const struct pp_layout l = pp_manifest_layout(&p->manifest);

@@ -134,12 +134,15 @@ static int set_request(struct split_job *j)
         choose_seq_len(j);
     if (j->tokens == 0)
         j->tokens = j->seq_len;
+    if (j->trainer != pp_trainers)
+        j->mesh.pp = (int)j->n_ranks;
     j->request = (struct pp_split_request){
         .shard = pp_shard_of(&j->model, &j->mesh),
         .precision = j->precision,
         .gpu = j->device ? j->device == 2
                          : j->precision->element_bytes <
                                j->precision->accumulator_bytes,
+        .trainer = j->trainer,
         .encoders = j->n_meshes ? j->encoders : NULL,
         .profile = j->costs_file || j->has_profile ? &j->profile : NULL,
         .machine = j->has_machine ? &j->machine : NULL,
@@ -151,7 +154,7 @@ static int set_request(struct split_job *j)
         .search_order = j->search_order,
         .memory_bytes = j->memory_bytes,
         .shortest = true,
-        .layout = j->export == SPLIT_EXPORT_MEGATRON,
+        .layout = j->export == SPLIT_EXPORT_MEGATRON || j->trainer->layout,
         .encoder_ranks = j->encoder_ranks,
         .recompute = j->recompute,
         .recompute_auto = j->recompute_auto,
@@ -203,12 +206,31 @@ static int complete_request(struct split_job *j)
     return 0;
 }
 
+/* Plans with the least recomputation of all stages that fits. */
+static int plan_modes(struct split_job *j)
+{
+    struct pp_split_request *q = &j->request;
+    bool fits = false;
+    q->recompute_auto = false;
+    for (int r = 0; r < PP_N_RECOMPUTES && !fits; r++) {
+        if (r == PP_RECOMPUTE_SELECTIVE && !j->trainer->selective)
+            continue;
+        pp_split_plan_finish(&j->plan);
+        q->recompute = (enum pp_recompute)r;
+        if (pp_split_plan(q, &j->plan, &j->t.err))
+            return -1;
+        fits = pp_split_plan_fits(&j->plan);
+    }
+    return 0;
+}
+
 static int plan(struct split_job *j)
 {
     const struct pp_recompute_found *chosen = &j->plan.run.chosen;
-    int rc = j->method == SPLIT_JOINT
-                 ? split_plan_jointly(j)
-                 : pp_split_plan(&j->request, &j->plan, &j->t.err);
+    bool alike = j->recompute_auto && !j->trainer->modes;
+    int rc = j->method == SPLIT_JOINT ? split_plan_jointly(j)
+             : alike                  ? plan_modes(j)
+                     : pp_split_plan(&j->request, &j->plan, &j->t.err);
     tool_erase(&j->t);
     if (rc == 0 && j->bounds && j->recompute_auto && chosen->fits)
         tool_say(&j->t, TOOL_DETAIL,
@@ -240,8 +262,10 @@ static int heaviest_stage(const struct pp_split_plan *p, int rank)
 /* Writes the changes with which the plan fits, as the end of the message. */
 static void format_changes(const struct split_job *j, char *buf, size_t bytes)
 {
-    char ranks[40] = "", recompute[40] = "", replicas[80] = "";
+    char ranks[40] = "", recompute[40] = "", replicas[80] = "", limit[40] = "";
     const struct pp_split_changes c = pp_split_plan_changes(&j->plan);
+    if (c.expert_limit)
+        snprintf(limit, sizeof limit, ", or --expert-limit %d", c.expert_limit);
     if (c.recompute)
         snprintf(recompute, sizeof recompute, ", or --recompute %s",
                  c.recompute);
@@ -250,15 +274,14 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
                  c.n_replicas, j->mesh.divided_weights ? 3 : 1);
     if (c.n_ranks > 0)
         snprintf(ranks, sizeof ranks, ", or -p %" PRId64, c.n_ranks);
-    const char *first = *recompute ? recompute : *replicas ? replicas : ranks;
-    if (!*first)
+    char all[200];
+    snprintf(all, sizeof all, "%s%s%s%s", limit, recompute, replicas, ranks);
+    if (!*all)
         snprintf(buf, bytes,
                  "; recomputation, ZeRO-1 or more ranks alone are "
                  "not enough");
     else
-        snprintf(buf, bytes, ": it would fit with%s%s%s",
-                 first + strlen(", or"), first == recompute ? replicas : "",
-                 first != ranks ? ranks : "");
+        snprintf(buf, bytes, ": it would fit with%s", all + strlen(", or"));
 }
 
 /* Returns true if splits were searched, but not all of them. */
@@ -271,26 +294,30 @@ static bool is_undecided(const struct split_job *j)
 static int check_memory(struct split_job *j)
 {
     const struct pp_split_plan *p = &j->plan;
-    char text[3][32], advice[200];
+    char text[4][32], advice[240];
     if (j->memory_bytes == 0 || pp_split_plan_fits(p))
         return 0;
     if (is_undecided(j))
         tool_say(&j->t, TOOL_NOTE,
                  "the search stopped early; another split may fit");
-    int rank = pp_split_plan_fullest(p);
+    int rank = pp_split_plan_fullest(p), part = 0;
+    const size_t *parts = p->ranks[rank].bytes.part;
     double most = pp_split_plan_need(p, rank);
     double over = most - (double)j->memory_bytes;
+    for (int k = 1; k < PP_N_MEMORY_PARTS; k++)
+        part = parts[k] > parts[part] ? k : part;
     pp_format_size(pp_size_of(most), text[0]);
     pp_format_size(pp_size_of(over), text[1]);
     pp_format_size(j->memory_bytes, text[2]);
+    pp_format_size(parts[part], text[3]);
     format_changes(j, advice, sizeof advice);
-    return pp_fail(&j->t.err, PP_EXIT_NO,
-                   "rank %d needs %s, %s more than the limit of %s (%s %d; "
-                   "%.0f bytes)%s",
-                   rank, text[0], text[1], text[2],
-                   p->graph.n_stages == p->graph.n_rows ? "stage"
-                                                        : "most in stage",
-                   heaviest_stage(p, rank), ceil(over), advice);
+    return pp_fail(
+        &j->t.err, PP_EXIT_NO,
+        "rank %d needs %s (%s %s), %s more than the limit of %s (%s "
+        "%d; %.0f bytes)%s",
+        rank, text[0], pp_memory_part_names[part], text[3], text[1], text[2],
+        p->graph.n_stages == p->graph.n_rows ? "stage" : "most in stage",
+        heaviest_stage(p, rank), ceil(over), advice);
 }
 
 /* --- output --- */

@@ -68,6 +68,8 @@ struct split_job {
     int zero; /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
+    const char *trainer_name; /* of the option */
+    const struct pp_trainer *trainer;
     const char *gpu, *machine_file; /* gpu: a name of pp_machines */
     double flops;                   /* operations a second; 0: unknown */
     double link[2];    /* bytes a second, in a node and between nodes */

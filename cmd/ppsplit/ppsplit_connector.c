@@ -27,7 +27,8 @@ static size_t width_of(const struct pp_manifest *m, size_t unit)
 static void set_costs(const struct pp_manifest *m, const struct pp_model *model,
                       struct pp_plan_unit *u)
 {
-    struct split_job j = {.model = *model, .mesh = m->mesh, .seq_len = 1};
+    struct split_job j = {
+        .model = *model, .trainer = pp_trainers, .mesh = m->mesh, .seq_len = 1};
     j.request =
         (struct pp_split_request){.shard = pp_shard_of(&j.model, &m->mesh),
                                   .precision = types_of(m),

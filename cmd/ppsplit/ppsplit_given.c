@@ -38,6 +38,10 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
                      "%s: has a generator, which ppsplit does not split; give "
                      "the plan of its language model",
                      name);
+    else if (m->model.trainer && j->combine)
+        rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
+                     "%s: is a plan for '%s'; only plans for pprun are joined",
+                     name, m->model.trainer);
     if (rc)
         pp_manifest_finish(m);
     return rc;
@@ -204,6 +208,8 @@ int split_take_given(struct split_job *j, const char *name)
         return -1;
     int rc = find_placement(j, &m) || take_stages(j, &m) ? -1 : 0;
     j->given = true;
+    if (!j->trainer_name)
+        j->trainer = pp_trainer_find(m.model.trainer);
     j->mesh = m.mesh;
     j->n_ranks = m.mesh.pp;
     j->n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;

@@ -18,8 +18,9 @@ static struct pp_plan_mode mode_of(const struct split_job *j,
     const struct pp_backend *b = &backend;
     const struct pp_shard *s = &j->request.shard;
     const struct pp_flops f = pp_unit_recompute_flops(s, u, r);
-    const struct pp_unit_rates rates = pp_unit_rates(s, u, r, b);
-    const struct pp_unit_rates kept = pp_unit_rates(s, u, PP_RECOMPUTE_NONE, b);
+    const struct pp_unit_rates rates = j->trainer->rates(s, u, r, b);
+    const struct pp_unit_rates kept =
+        j->trainer->rates(s, u, PP_RECOMPUTE_NONE, b);
     double n = pp_mesh_sharers(&j->mesh);
     struct pp_plan_mode mode = {
         .known = true,
@@ -40,7 +41,7 @@ void split_set_costs(const struct split_job *j, size_t i,
     const struct pp_backend backend =
         pp_backend_of(j->request.precision, !j->request.gpu);
     const struct pp_unit_rates rates =
-        pp_unit_rates(s, u, PP_RECOMPUTE_NONE, &backend);
+        j->trainer->rates(s, u, PP_RECOMPUTE_NONE, &backend);
     const struct pp_mesh own = pp_split_mesh(&j->request, i);
     const struct pp_state_bytes state = pp_split_state(&j->request, &own, i);
     const size_t gathered = pp_split_gathered(&j->request, &own, i);
@@ -79,7 +80,8 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
     return 0;
 }
 
-static void set_stages(const struct pp_split_plan *plan,
+static void set_stages(const struct split_job *j,
+                       const struct pp_split_plan *plan,
                        const struct pp_plan_unit *units,
                        struct pp_plan_stage *stages)
 {
@@ -92,6 +94,9 @@ static void set_stages(const struct pp_split_plan *plan,
         x->recompute = pp_split_stage_mode(plan, s);
         for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s); i++)
             pp_plan_stage_add(x, &units[i]);
+        x->fixed_bytes =
+            j->trainer->fixed(&j->mesh, &j->model, pp_split_first(plan, s),
+                              pp_split_end(plan, s));
     }
 }
 
@@ -165,6 +170,7 @@ int split_fill_manifest(const struct split_job *j,
         .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
         .gpu = j->request.gpu,
+        .trainer = j->trainer == pp_trainers ? NULL : j->trainer->name,
         .estimated = j->model.table ? (int)j->model.table->estimated : 0,
         .tied = j->model.tied,
         .image_merge = pp_vision_merge_any(&j->model.encoders[0]),
@@ -172,7 +178,7 @@ int split_fill_manifest(const struct split_job *j,
         .feature_layers = pp_vision_states(&j->model.encoders[0]),
         .n_tensors = pp_model_n_tensors(&j->model),
         .rotary = pp_model_rope_width(&j->model),
-        .has_state = on_mesh || j->model.n_mtp > 0,
+        .has_state = on_mesh || j->model.n_mtp > 0 || j->trainer != pp_trainers,
         .params = pp_model_n_params(&j->model),
         .units = pp_arena_alloc(a, j->n_units, sizeof *model.units),
         .n_units = j->n_units,
@@ -186,7 +192,7 @@ int split_fill_manifest(const struct split_job *j,
         used[pp_split_stage_mode(plan, s)] = true;
     if (!model.units || !stages || set_units(j, a, used, model.units))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    set_stages(plan, model.units, stages);
+    set_stages(j, plan, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
         (split_has_seconds(j) &&
          pp_manifest_set_profile(m, &j->profile, err)) ||
@@ -213,6 +219,8 @@ void split_say_runs(struct split_job *j, struct pp_manifest *m)
     const struct pp_kind *kind = j->kind ? pp_kind_find(j->kind) : NULL;
     struct pp_err why = {0};
     m->graph.n_slices = kind && kind->slices ? kind->slices : 1;
+    if (j->trainer != pp_trainers)
+        return;
     if (tool_runs(m, &why) || tool_objective_runs(m, j->objective, &why))
         tool_say_refused(&j->t, &why);
 }

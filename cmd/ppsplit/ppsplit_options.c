@@ -275,6 +275,8 @@ const struct tool_option split_options[] = {
      AT(kind), .list = pp_kind_names, .also = "pipeline-parallel-schedule"},
     {'m', "microbatches", "N", "microbatches in a step (4 for each rank)",
      AT(n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
+    {0, "trainer", "NAME", "the trainer of the plan: pprun, megatron, ...",
+     AT(trainer_name), .list = pp_trainer_names, .excludes = "combine"},
     {0, "costs", "FILE", "measured costs, from pprun --profile",
      AT(costs_file)},
     {0, "gpu", "NAME", "seconds on a GPU and its links; its memory", AT(gpu),
@@ -380,9 +382,27 @@ static int check_recompute(struct split_job *j)
     if (j->search_order && by_stage)
         return tool_usage(t, "-s auto needs one mode of --recompute for all "
                              "stages");
+    if (j->recompute == PP_RECOMPUTE_SELECTIVE && !j->trainer->selective)
+        return tool_usage(t, "--recompute: %s has 'none' and 'full'",
+                          j->trainer->name);
+    if (by_stage && !j->recompute_auto && !j->trainer->modes)
+        return tool_usage(t,
+                          "--recompute: '%s', but all stages of %s have one "
+                          "mode",
+                          j->recompute_list, j->trainer->name);
     if (j->recompute_auto && j->memory_bytes == 0)
         return tool_usage(t, "--recompute auto needs --memory");
     return 0;
+}
+
+/* Takes what the trainer does unless an option says otherwise. */
+static void use_trainer(struct split_job *j)
+{
+    j->trainer = pp_trainer_find(j->trainer_name);
+    if (!tool_given(&j->t, "cp-exchange"))
+        j->mesh.cp_exchange = j->trainer->usual_exchange;
+    if (!tool_given(&j->t, "zero"))
+        j->mesh.divided_weights = !(j->trainer->zero >> 1 & 1);
 }
 
 int split_read_options(struct split_job *j, int argc, char **argv)
@@ -391,6 +411,7 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     t->base = j;
     if (tool_read_options(t, argc, argv))
         return -1;
+    use_trainer(j);
     if (j->models)
         return optind < argc
                    ? tool_usage(t, "unexpected operand '%s'", argv[optind])

@@ -74,6 +74,7 @@ int split_set_seconds(struct split_job *j)
         .shard = &j->request.shard,
         .precision = j->precision,
         .machine = &j->machine,
+        .trainer = j->trainer,
         .flops = j->flops,
         .layout = layout_of(j),
         .microbatch = {.tokens = j->tokens, .seq_len = j->seq_len}};

@@ -9,7 +9,7 @@
 
 #define HALF_SIZE 200.0
 #define PRODUCT_START 4e-6
-#define ATTENTION 0.8
+#define HALF_ROWS 70e3
 #define ATTENTION_BACKWARD 0.8
 
 double pp_product_efficiency(double efficiency, double m, double n, double k)
@@ -107,9 +107,12 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
     double rate = x->flops > 0   ? x->flops
                   : p->flops > 0 ? p->flops / p->seconds
                                  : peak * m->efficiency;
-    double attention = x->flops > 0 ? x->flops
-                                    : peak * m->efficiency * ATTENTION *
-                                          length / (length + HALF_SIZE);
+    double rows =
+        (double)x->shard->model->n_heads / mesh->tp * tokens_of(x) / mesh->cp;
+    double attention = x->flops > 0
+                           ? x->flops
+                           : peak * m->efficiency * rows / (rows + HALF_ROWS) *
+                                 length / (length + HALF_SIZE);
     double back = x->flops > 0 ? 1 : ATTENTION_BACKWARD;
     double sharers = pp_mesh_sharers(mesh);
     const struct pp_cost a = pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD);
@@ -148,12 +151,18 @@ static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
 
 /* --- exchanges --- */
 
+static const struct pp_trainer *trainer_of(const struct pp_estimate *x)
+{
+    return x->trainer ? x->trainer : pp_trainers;
+}
+
 /* Adds the gathers and sums of tensor-parallel ranks. A product whose outputs
  * are divided gathers its rows before, one whose inputs are adds up its rows
- * after it. I and W gather both kinds of gradients and rows again. */
+ * after it. I and W of pprun gather both kinds of gradients and rows again. */
 static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
                        int joins, struct pp_unit_seconds *s)
 {
+    const struct pp_trainer_exchanges *e = &trainer_of(x)->exchanges;
     const struct pp_mesh *mesh = &language(x)->mesh;
     const struct pp_group g = group_of(x, PP_GROUP_TP);
     double row =
@@ -163,8 +172,8 @@ static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
         pp_link_time(pp_machine_ring(x->machine, &g), moved) / tokens_of(x);
     bool head = u.kind == PP_UNIT_HEAD, embed = u.kind == PP_UNIT_EMBED;
     s->fwd[0] += each * (head || embed ? 1 : 2 * joins);
-    s->input[0] += each * (head ? 2 : embed ? 0 : 2 * joins);
-    s->weight[0] += each * (head || embed ? 1 : 2 * joins);
+    s->input[0] += each * (head ? 2 : embed ? 0 : e->input * joins);
+    s->weight[0] += each * (head || embed ? 1 : e->weight * joins);
 }
 
 /* Adds the exchange of keys and values by context-parallel ranks; I moves twice
@@ -188,7 +197,7 @@ static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
         const struct pp_link l = pp_machine_all_to_all(x->machine, &g);
         double fwd = pp_link_time(l, (2 * q + kv) / g.n);
         s->fwd[0] += fwd / t;
-        s->input[0] += 2 * fwd / t;
+        s->input[0] += trainer_of(x)->exchanges.a2a_input * fwd / t;
         return;
     }
     const struct pp_link l = pp_machine_ring(x->machine, &g);
@@ -225,7 +234,7 @@ static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
     double both = 2 * pp_link_time(l, rows * row) / t;
     s->fwd[0] += both;
     s->input[0] += both + 2 * l.per_byte * rows * weight / t;
-    s->weight[0] += both;
+    s->weight[0] += both * trainer_of(x)->exchanges.expert_weight;
 }
 
 void pp_estimate_unit(const struct pp_estimate *x, size_t i,

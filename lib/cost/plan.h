@@ -45,9 +45,11 @@ struct pp_plan_unit {
 struct pp_plan_model {
     const char *source; /* path of the model directory or config.json */
     const char *architecture;
-    const char *dtype; /* byte counts assume it: "fp32" */
-    bool gpu;          /* byte counts assume a GPU, not the CPU */
-    int estimated;     /* enum pp_estimated */
+    const char *dtype;   /* byte counts assume it: "fp32" */
+    bool gpu;            /* byte counts assume a GPU, not the CPU */
+    const char *trainer; /* bytes and times assume it (trainer.h); NULL: pprun
+                          */
+    int estimated;       /* enum pp_estimated */
     bool tied;
     const char *ahead;        /* the unit of the layer for multi-token
                                  prediction, the first after the norm; NULL:
@@ -77,6 +79,8 @@ struct pp_plan_stage {
     double recompute_flops[2];
     double workspace_bytes; /* the largest of its units' */
     double state_bytes;     /* if the model has has_state */
+    double fixed_bytes; /* that another trainer holds whatever the rank computes
+                         */
 };
 
 /* Adds the costs of u to the sums of a stage whose recompute is set. */

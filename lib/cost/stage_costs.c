@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "cost/trainer.h"
 #include "model/cost.h"
 #include "model/layout.h"
 #include "model/parts.h"
@@ -284,6 +285,39 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
     return x.seconds + x.per_byte * bytes;
 }
 
+/* Returns the share of a reduction that begins when the backward is done: that
+ * of the last bucket. Megatron-LM's have 40 million elements, or a million for
+ * each data-parallel rank (distributed_data_parallel.py). */
+static double last_bucket(const struct pp_stage_costs *c, int stage,
+                          enum pp_trainer_buckets buckets)
+{
+    const struct pp_stage_cost *s = &c->stages[stage];
+    double n = c->plan.mesh->dp * c->plan.mesh->cp;
+    double wide = (s->reduced[0] + s->reduced[1]) * n / (n - 1);
+    if (buckets == PP_BUCKETS_LAYERS)
+        return 1 / fmax(1, (double)c->plan.stages[stage].n_units);
+    return buckets == PP_BUCKETS_FIRST && stage == 0
+               ? fmin(1, fmax(40e6, 1e6 * c->plan.mesh->dp) * 4 / wide)
+               : 1;
+}
+
+/* Returns the time of a reduction that the last backward does not hide. */
+static double reduction_time(const struct pp_stage_costs *c, int stage,
+                             double time)
+{
+    const struct pp_trainer *t = pp_trainer_find(c->plan.model->trainer);
+    const struct pp_default_microbatch *mb = c->plan.microbatch;
+    double last = t->buckets ? last_bucket(c, stage, t->buckets) : 1;
+    if (last >= 1 || !mb || !mb->tokens)
+        return time;
+    const struct pp_default_microbatch_part all =
+        pp_default_microbatch_slice(mb, 0, 1);
+    const struct pp_action b = {.op = PP_B, .stage = stage};
+    double backward =
+        pp_stage_time(c, b, pp_workload_of(all.tokens, all.pairs));
+    return fmax(time - backward, last * time);
+}
+
 static double collective_time(const struct pp_stage_costs *c,
                               struct pp_action a)
 {
@@ -299,6 +333,17 @@ static double collective_time(const struct pp_stage_costs *c,
         if (bytes[k] > 0)
             time +=
                 rounds * s->data[k].seconds + s->data[k].per_byte * bytes[k];
+    return gathers ? time : reduction_time(c, a.stage, time);
+}
+
+double pp_stage_gather(const struct pp_stage_costs *c, int stage)
+{
+    const struct pp_stage_cost *s = &c->stages[stage];
+    double time = 0;
+    for (int k = 0; k < 2; k++)
+        time += s->gathered[k] > 0
+                    ? s->data[k].seconds + s->data[k].per_byte * s->gathered[k]
+                    : 0;
     return time;
 }
 

@@ -48,6 +48,10 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c);
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
                      struct pp_workload l);
 
+/* Returns the seconds in which ranks gather the weights of a stage that others
+ * have. */
+double pp_stage_gather(const struct pp_stage_costs *c, int stage);
+
 /* Sets the tokens of each of n slices of a microbatch of total tokens, padding
  * included. They differ by at most one. */
 void pp_slice_tokens(int64_t n, int64_t total, double *tokens);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/num.h"
+#include "cost/trainer.h"
 #include "data/items.h"
 #include "data/packed_stream.h"
 #include "schedule/simulate/sim.h"
@@ -109,6 +110,29 @@ double pp_step_action(const void *ctx, struct pp_action a)
     return pp_stage_time(&x->costs, a, pp_workloads_at(&x->loads, part));
 }
 
+/* Returns the seconds for which the first forwards of a step wait for weights
+ * that other ranks have updated. Beside these forwards a trainer hides as much
+ * as they take: a stage waits for those of the stages before it, too. */
+static double gather_seconds(const struct pp_step *x)
+{
+    const struct pp_plan *p = &x->costs.plan;
+    enum pp_trainer_gathers gathers =
+        pp_trainer_find(p->model->trainer)->gathers;
+    double hidden = 0, most = 0;
+    if (!p->graph->replicas || p->mesh->whole_state || !gathers)
+        return 0;
+    for (int s = 0; s < p->graph->n_stages; s++) {
+        double time = 0;
+        for (int k = 0; k <= s; k++)
+            if (p->graph->stages[k].row == p->graph->stages[s].row)
+                time += pp_stage_gather(&x->costs, k);
+        const struct pp_action f = {.op = PP_F, .stage = s};
+        hidden += gathers == PP_GATHERS_BESIDE ? pp_step_action(x, f) : 0;
+        most = fmax(most, time - hidden);
+    }
+    return most;
+}
+
 double pp_step_update(const struct pp_step *x)
 {
     const struct pp_plan *p = &x->costs.plan;
@@ -120,7 +144,8 @@ double pp_step_update(const struct pp_step *x)
                 params += x->costs.stages[s].updated;
         most = fmax(most, params);
     }
-    return p->profile ? most * p->profile->seconds_per_param : 0;
+    return p->profile ? most * p->profile->seconds_per_param + gather_seconds(x)
+                      : 0;
 }
 
 int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
@@ -128,7 +153,10 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
                     double *seconds, struct pp_err *err)
 {
     struct pp_step x;
-    const struct pp_costs costs = {.time = pp_step_action, .ctx = &x};
+    const struct pp_costs costs = {
+        .time = pp_step_action,
+        .ctx = &x,
+        .reduce_beside = pp_trainer_find(p.model->trainer)->buckets};
     int n = s->n_microbatches;
     pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0);
     x.copy = copy;

@@ -9,6 +9,11 @@
 
 static const char *const megatron_kinds[] = {"1f1b", "interleaved", NULL};
 
+static const char *const torchtitan_kinds[] = {
+    "1f1b",           "gpipe", "interleaved", "looped-bfs",
+    "zb-interleaved", "zbv",   "dualpipev",   NULL};
+static const char *const deepspeed_kinds[] = {"1f1b", NULL};
+
 enum { ZERO_0 = 1 << 0, ZERO_1 = 1 << 1, ZERO_3 = 1 << 3 };
 enum { ALL_EXCHANGES = (1 << PP_N_CP_EXCHANGES) - 1 };
 
@@ -19,33 +24,59 @@ const struct pp_trainer pp_trainers[] = {
      .cp_exchanges = ALL_EXCHANGES,
      .experts = true,
      .modes = true,
-     .exchanges = {.forward = 2,
-                   .input = 2,
-                   .weight = 2,
-                   .expert_weight = 1,
-                   .a2a_input = 2},
+     .selective = true,
+     .exchanges = {.input = 2, .weight = 2, .expert_weight = 1, .a2a_input = 2},
      .keeps_messages = true,
      .rates = pp_unit_rates,
      .state = pp_own_state,
      .fixed = pp_own_fixed},
     /* With the distributed optimizer, sequence parallelism if tp > 1,
      * --overlap-grad-reduce and --overlap-param-gather; without
-     * --tp-comm-overlap. The gather of inputs for W runs beside the products of
-     * I, and the sum of I's gradients beside those of W. */
+     * --tp-comm-overlap. The gather of inputs for W and the sum of I's
+     * gradients are launched beside products, but in runs on B200 they take as
+     * long as if they were not. */
     {.name = "megatron",
      .kinds = megatron_kinds,
      .zero = ZERO_0 | ZERO_1,
      .cp_exchanges = ALL_EXCHANGES,
      .experts = true,
+     .selective = true,
+     .usual_exchange = PP_CP_RING,
      .layout = true,
      .gpu = true,
-     .exchanges =
-         {.forward = 2, .input = 2, .weight = 1, .beside = 1, .a2a_input = 1},
-     .reduces_beside = true,
-     .gathers_beside = true,
+     .exchanges = {.input = 2, .weight = 1, .a2a_input = 1},
+     .buckets = PP_BUCKETS_FIRST,
+     .gathers = PP_GATHERS_BESIDE,
      .rates = pp_megatron_rates,
      .state = pp_megatron_state,
      .fixed = pp_megatron_fixed},
+    /* With FSDP and sequence parallelism; rows that were gathered are kept for
+     * W. Any order is a file of its schedules. */
+    {.name = "torchtitan",
+     .kinds = torchtitan_kinds,
+     .any_order = true,
+     .zero = ZERO_3,
+     .cp_exchanges = 1 << PP_CP_GATHER,
+     .experts = true,
+     .selective = true,
+     .gpu = true,
+     .exchanges = {.input = 2},
+     .buckets = PP_BUCKETS_LAYERS,
+     .gathers = PP_GATHERS_BESIDE,
+     .rates = pp_torchtitan_rates,
+     .state = pp_torchtitan_state,
+     .fixed = pp_torch_fixed},
+    /* Its pipeline, on modules whose tensors ranks divide without sequence
+     * parallelism: two sums each way. */
+    {.name = "deepspeed",
+     .kinds = deepspeed_kinds,
+     .zero = ZERO_0 | ZERO_1,
+     .gpu = true,
+     .exchanges = {.input = 2},
+     .gathers = PP_GATHERS_AFTER,
+     .rates = pp_deepspeed_rates,
+     .state = pp_own_state,
+     .fixed = pp_torch_fixed},
     {.name = NULL},
 };
 
@@ -74,8 +105,8 @@ static bool lists(const char *const *names, const char *name)
     return *names;
 }
 
-static int check_order(const struct pp_trainer *t,
-                       const struct pp_trainer_order *o, struct pp_err *err)
+int pp_trainer_check_order(const struct pp_trainer *t,
+                           const struct pp_trainer_order *o, struct pp_err *err)
 {
     bool listed = !t->kinds || !o->kind || lists(t->kinds, o->kind);
     bool any = t->any_order && !o->copies && o->slices < 2;
@@ -128,7 +159,7 @@ int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
         return pp_fail_setting(err, PP_EXIT_INPUT, "device", "cuda",
                                "the memory of %s is known for GPUs alone",
                                t->name);
-    return check_mesh(t, x, err) || check_order(t, o, err) ? -1 : 0;
+    return check_mesh(t, x, err) || pp_trainer_check_order(t, o, err) ? -1 : 0;
 }
 
 /* --- the memory of a rank --- */

@@ -14,12 +14,28 @@
 #include "model/cost.h"
 #include "model/rank_bytes.h"
 
-/* The exchanges of a layer that its ranks wait for, in rows of hidden that
- * tensor-parallel ranks gather or add up, for each product whose inputs they
- * divide and the one before it. */
+/* How a trainer reduces gradients: after the last backward of a stage; or
+ * beside the backward, as buckets fill, those of the first stage alone
+ * (Megatron-LM's overlap of the reduction) or each layer. */
+enum pp_trainer_buckets {
+    PP_BUCKETS_NONE,
+    PP_BUCKETS_FIRST,
+    PP_BUCKETS_LAYERS
+};
+
+/* How a rank gets the weights that others have updated: as the update of the
+ * profile says; after the update; or beside the next forward. */
+enum pp_trainer_gathers {
+    PP_GATHERS_MEASURED,
+    PP_GATHERS_AFTER,
+    PP_GATHERS_BESIDE
+};
+
+/* The exchanges of a layer, each of rows of hidden that tensor-parallel ranks
+ * gather or add up, for a product whose inputs they divide and the one before
+ * it. */
 struct pp_trainer_exchanges {
-    int forward, input, weight;
-    int beside;        /* of input and of weight as many run beside products */
+    int input, weight; /* of I and W; F has two */
     int expert_weight; /* W exchanges rows of experts again */
     int a2a_input;     /* I exchanges heads so many times as F */
 };
@@ -34,13 +50,14 @@ struct pp_trainer {
     unsigned cp_exchanges; /* of enum pp_cp_exchange; 0: no cp */
     bool experts;          /* expert-parallel ranks */
     bool modes;            /* stages may recompute each in its own mode */
+    bool selective;        /* it recomputes selectively, too */
+    enum pp_cp_exchange usual_exchange;
     bool layout; /* a split must be one of layers, as Megatron-LM's layouts */
     bool gpu;    /* on GPUs in bf16 alone */
     /* How it runs. */
     struct pp_trainer_exchanges exchanges;
-    bool reduces_beside; /* gradients are reduced while a rank computes, but for
-                            the last bucket of the first stage */
-    bool gathers_beside; /* weights after the update, in the next forward */
+    enum pp_trainer_buckets buckets;
+    enum pp_trainer_gathers gathers;
     bool keeps_messages; /* messages have buffers beside those of stages */
     /* As pp_unit_rates and pp_state_bytes for pprun; and what a rank holds for
      * units first to end - 1 whatever it computes. */
@@ -55,7 +72,7 @@ struct pp_trainer {
                     size_t first, size_t end);
 };
 
-/* The first one is pprun; the last one has no name. */
+/* pprun is the first one; the last one has no name. */
 extern const struct pp_trainer pp_trainers[];
 enum { PP_MAX_TRAINERS = 8 };
 
@@ -73,9 +90,13 @@ struct pp_trainer_order {
     bool v;           /* stages lie in a V */
 };
 
-/* Checks that the trainer takes a mesh, a type and an order. An error carries
- * the setting: schedule, placement, zero, cp, cp-exchange, ep, dtype, device or
- * mesh-order. */
+/* Checks that the trainer takes an order. An error carries the setting schedule
+ * or placement. */
+int pp_trainer_check_order(const struct pp_trainer *t,
+                           const struct pp_trainer_order *o,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Checks a mesh and a type, too: zero, cp, cp-exchange, ep, dtype or device. */
 int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
                      const struct pp_backend *b,
                      const struct pp_trainer_order *o,

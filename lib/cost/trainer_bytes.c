@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* trainer_bytes - the memory of a unit with Megatron-LM, from the tensors that
- * its modules save (Megatron-LM core 0.14, Transformer Engine 2). Widths are
- * those of pprun's saved tensors where both save the same. */
+/* trainer_bytes - the memory of a unit with other trainers, from the tensors
+ * that their modules save: Megatron-LM core 0.14 with Transformer Engine 2;
+ * torchtitan of August 2026; DeepSpeed's pipeline with modules of PyTorch.
+ * Widths are those of pprun's saved tensors where both save the same. */
 #include "cost/trainer_bytes.h"
 
 #include <math.h>
@@ -116,19 +117,36 @@ static bool is_kept(const struct saved *s, size_t slot, enum pp_recompute r)
 /* Returns the bytes that a unit keeps for each row. Rows of experts are kept as
  * they arrive, with a map of them. Attention of context-parallel ranks keeps
  * its output as computed and as exchanged, but in a ring. */
-static double kept_bytes(const struct saved *s, const struct pp_mesh *x,
-                         enum pp_recompute r)
+static double kept_bytes(const struct saved *s, enum pp_recompute r)
 {
+    const struct pp_mesh *x = &s->of->mesh;
     bool layer = s->u.kind == PP_UNIT_LAYER;
     double sum = 0;
     for (size_t slot = 0; slot < s->n; slot++)
         sum += is_kept(s, slot, r) ? bytes_of(s, slot) : 0;
     if (layer && r != PP_RECOMPUTE_FULL) {
         sum += s->arrivals * s->element + bytes_of(s, PP_S_PROBS);
-        if (x && x->cp > 1 && x->cp_exchange != PP_CP_RING)
+        if (x->cp > 1 && x->cp_exchange != PP_CP_RING)
             sum += bytes_of(s, PP_S_ATTN);
     }
     return sum;
+}
+
+/* Rates of units without a list of tensors. */
+static struct pp_unit_rates listed_rates(const struct pp_shard *of,
+                                         struct pp_unit_id u,
+                                         enum pp_recompute r,
+                                         const struct pp_backend *b)
+{
+    struct pp_unit_rates own = pp_unit_rates(of, u, r, b);
+    own.workspace.token += own.act[PP_SAVED_GRAD_W];
+    own.act[PP_SAVED_GRAD_W] = 0;
+    return own;
+}
+
+static bool is_listed(const struct pp_model *m, struct pp_unit_id u)
+{
+    return m->table || pp_unit_is_vision(u);
 }
 
 /* --- Megatron-LM --- */
@@ -160,27 +178,24 @@ struct pp_unit_rates pp_megatron_rates(const struct pp_shard *shard,
                                        struct pp_unit_id u, enum pp_recompute r,
                                        const struct pp_backend *b)
 {
-    struct pp_unit_rates own = pp_unit_rates(shard, u, r, b);
+    const double out = pp_unit_rates(shard, u, r, b).out;
     struct pp_shard of = pp_unit_shard(shard, &u);
     const struct pp_model *m = of.model;
     const struct pp_mesh *x = &of.mesh;
     struct saved s;
-    if (m->table || pp_unit_is_vision(u)) {
-        own.workspace.token += own.act[PP_SAVED_GRAD_W];
-        own.act[PP_SAVED_GRAD_W] = 0;
-        return own;
-    }
+    if (is_listed(m, u))
+        return listed_rates(&of, u, r, b);
     const struct pp_model words_padded = padded(m, x);
     of.model = &words_padded;
     of.mesh.expert_limit = (int)m->moe.top_k; /* experts get an even share */
     find_saved(&s, &of, u, b);
     double words = s.hidden * (double)pp_shard_words(&of) * s.element;
-    struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept_bytes(&s, x, r),
-                                  .out = own.out};
+    struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept_bytes(&s, r),
+                                  .out = out};
     struct pp_workspace *w = &rates.workspace;
     w->fixed = PP_LINE_BYTES;
     if (u.kind == PP_UNIT_LAYER)
-        w->token = backward_bytes(&s) + kept_bytes(&s, x, PP_RECOMPUTE_NONE) -
+        w->token = backward_bytes(&s) + kept_bytes(&s, PP_RECOMPUTE_NONE) -
                    rates.act[PP_SAVED_ACT_W];
     if (u.kind == PP_UNIT_HEAD)
         w->token = logits_bytes(&s);
@@ -276,4 +291,147 @@ double pp_megatron_fixed(const struct pp_mesh *x, const struct pp_model *m,
     }
     return 2 * s.elements + workspaces +
            (experts ? EXPERT_STREAMS * CUBLAS : 0);
+}
+
+/* --- modules of PyTorch --- */
+
+/* Returns the bytes that a unit keeps without recomputation: also the output of
+ * SiLU before its product with the other half of a gated MLP. Norms are whole
+ * in `whole` ranks, their outputs in `gathered`. */
+static double eager_bytes(const struct saved *s, double whole, double gathered)
+{
+    bool layer = s->u.kind == PP_UNIT_LAYER;
+    double sum = kept_bytes(s, PP_RECOMPUTE_NONE);
+    if (!layer)
+        return sum;
+    bool gated = s->at[PP_S_GATE_UP].width > s->at[PP_S_ACT].width;
+    return sum + (whole - 1) * (bytes_of(s, PP_S_X) + bytes_of(s, PP_S_MID)) +
+           (gathered - 1) *
+               (bytes_of(s, PP_S_NORM1) + bytes_of(s, PP_S_NORM2)) +
+           (gated ? bytes_of(s, PP_S_ACT) : 0) + bytes_of(s, PP_S_EXPERT_ACT);
+}
+
+/* Returns the rates of a unit that keeps `none` bytes without recomputation and
+ * `kept` with it. Loss: bytes of the head for each word of a row. */
+static struct pp_unit_rates eager_rates(const struct saved *s, double none,
+                                        double kept, double loss, double out)
+{
+    struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept, .out = out};
+    struct pp_workspace *w = &rates.workspace;
+    w->fixed = PP_LINE_BYTES;
+    if (s->u.kind == PP_UNIT_LAYER)
+        w->token = backward_bytes(s) + none - kept;
+    if (s->u.kind == PP_UNIT_HEAD)
+        w->token = loss * (double)pp_shard_words(s->of) * s->tp +
+                   3 * s->tp * s->hidden * s->element;
+    return rates;
+}
+
+/* Selective activation checkpointing of torchtitan keeps its input, every
+ * second product, attention, and the results of sums and all-to-alls. */
+static double torchtitan_selective(const struct saved *s)
+{
+    double row = s->hidden * s->element;
+    double mlp =
+        bytes_of(s, PP_S_GATE_UP) / 2 + s->tp * row + (s->tp > 1 ? 2 * row : 0);
+    double experts =
+        2 * s->arrivals * s->element + bytes_of(s, PP_S_EXPERT_GATE_UP) / 2;
+    return row + bytes_of(s, PP_S_QKV) + bytes_of(s, PP_S_LSE) +
+           bytes_of(s, PP_S_ATTN) + mlp + (s->experts ? experts : 0);
+}
+
+/* Elements of a unit on a rank, whole and as FSDP divides them. */
+static void count_elements(const struct pp_mesh *x, const struct pp_model *m,
+                           struct pp_unit_id u, double *whole, double *part)
+{
+    struct pp_mesh even = *x;
+    even.whole_state = false;
+    const struct pp_held held = pp_mesh_held(&even, m, u);
+    *whole = (double)held.dense + (double)held.experts;
+    *part = pp_mesh_updated(&even, held);
+}
+
+/* Returns the shard of a unit's rank, to which experts send an even share of
+ * rows. */
+static struct pp_shard even_shard(const struct pp_shard *shard,
+                                  struct pp_unit_id *u)
+{
+    struct pp_shard of = pp_unit_shard(shard, u);
+    of.mesh.expert_limit = (int)of.model->moe.top_k;
+    return of;
+}
+
+/* The loss goes over an eighth of the tokens at a time: logits in bf16 and
+ * fp32, log-probabilities and their gradient. Without a pipeline two units are
+ * whole in bf16, and the gradient of one in bf16 and fp32. */
+struct pp_unit_rates pp_torchtitan_rates(const struct pp_shard *shard,
+                                         struct pp_unit_id u,
+                                         enum pp_recompute r,
+                                         const struct pp_backend *b)
+{
+    enum { LOSS_CHUNKS = 8, LOSS_BYTES = 2 + 4 + 4 + 4 };
+    struct saved s;
+    double whole, part;
+    const double out = pp_unit_rates(shard, u, r, b).out;
+    count_elements(&shard->mesh, shard->model, u, &whole, &part);
+    const struct pp_shard of = even_shard(shard, &u);
+    if (is_listed(of.model, u))
+        return listed_rates(&of, u, r, b);
+    find_saved(&s, &of, u, b);
+    double none = eager_bytes(&s, 1, s.tp);
+    bool layer = u.kind == PP_UNIT_LAYER;
+    double kept = !layer || r == PP_RECOMPUTE_NONE ? none
+                  : r == PP_RECOMPUTE_FULL         ? bytes_of(&s, PP_S_X)
+                                                   : torchtitan_selective(&s);
+    struct pp_unit_rates rates =
+        eager_rates(&s, none, kept, (double)LOSS_BYTES / LOSS_CHUNKS, out);
+    if (of.mesh.pp < 2)
+        rates.workspace.fixed += (size_t)((2 * 2 + 2 + 4) * whole);
+    return rates;
+}
+
+/* FSDP divides weights in fp32, gradients and moments. With a pipeline a stage
+ * is whole in bf16 and adds up whole gradients until its last backward. */
+struct pp_state_bytes pp_torchtitan_state(const struct pp_mesh *x,
+                                          const struct pp_model *m,
+                                          struct pp_unit_id u,
+                                          const struct pp_precision *p)
+{
+    double whole, part, element = (double)p->element_bytes,
+                        wide = (double)p->accumulator_bytes;
+    bool frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED, stays = x->pp > 1;
+    count_elements(x, m, u, &whole, &part);
+    return (struct pp_state_bytes){
+        .weights = pp_size_of(wide * part + (stays ? element * whole : 0)),
+        .gradients =
+            frozen ? 0 : pp_size_of(wide * part + (stays ? wide * whole : 0)),
+        .optimizer = frozen ? 0 : pp_size_of(2 * wide * part)};
+}
+
+/* A workspace of cuBLAS. */
+double pp_torch_fixed(const struct pp_mesh *x, const struct pp_model *m,
+                      size_t first, size_t end)
+{
+    (void)x, (void)m;
+    return first < end ? CUBLAS : 0;
+}
+
+/* Without sequence parallelism tensor-parallel ranks have whole rows. The loss
+ * has logits in bf16, log-probabilities and their gradient in fp32. */
+struct pp_unit_rates pp_deepspeed_rates(const struct pp_shard *shard,
+                                        struct pp_unit_id u,
+                                        enum pp_recompute r,
+                                        const struct pp_backend *b)
+{
+    enum { LOSS_BYTES = 2 + 4 + 4 };
+    struct saved s;
+    const double out = pp_unit_rates(shard, u, r, b).out;
+    const struct pp_shard of = even_shard(shard, &u);
+    if (is_listed(of.model, u))
+        return listed_rates(&of, u, r, b);
+    find_saved(&s, &of, u, b);
+    double none = eager_bytes(&s, s.tp, s.tp);
+    bool full = u.kind == PP_UNIT_LAYER && r != PP_RECOMPUTE_NONE;
+    double kept = full ? s.tp * bytes_of(&s, PP_S_X) : none;
+    return eager_rates(&s, none, kept, LOSS_BYTES, out);
 }

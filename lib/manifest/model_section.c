@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "cost/trainer.h"
 #include "model/cost.h"
 #include "model/frozen.h"
 
@@ -101,6 +102,24 @@ static const struct pp_doc_field unit_fields[] = {
 };
 #undef AT
 
+/* A trainer that is absent is pprun. */
+static int read_trainer(const struct pp_value *at, void *trainer)
+{
+    const char **name = trainer;
+    if (pp_value_text(at, name))
+        return -1;
+    return pp_trainer_find(*name)
+               ? 0
+               : pp_value_fail(at, "'%.*s' is not a known trainer",
+                               PP_VALUE_QUOTE, *name);
+}
+
+static int put_trainer(json_t *o, const char *key, const void *trainer)
+{
+    const char *const *name = trainer;
+    return *name ? pp_put(o, key, json_string(*name)) : 0;
+}
+
 #define AT(member) PP_AT(struct pp_plan_model, member)
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const estimates[] = {"nothing", "memory", "costs", NULL};
@@ -113,6 +132,8 @@ const struct pp_doc_field pp_model_fields[] = {
     {"units", .fields = unit_fields},
     {"device", PP_CHOICE, PP_OPTIONAL, AT(gpu), .words = devices,
      .list = "'cpu' or 'cuda'"},
+    {"trainer", PP_OWN, PP_OPTIONAL, AT(trainer), .read = read_trainer,
+     .put = put_trainer},
     {"estimated", PP_CHOICE, PP_OPTIONAL, AT(estimated), .words = estimates,
      .list = "'nothing', 'memory' or 'costs'"},
     {"tensors", PP_INTEGER, PP_OPTIONAL, AT(n_tensors), 0, INT32_MAX},

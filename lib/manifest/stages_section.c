@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "cost/trainer.h"
+
 /* A stage's cost may differ from the sum of its units by this share. */
 #define COST_TOLERANCE 1e-9
 
@@ -33,6 +35,7 @@ const struct pp_doc_field pp_stage_fields[] = {
     {"act_bytes", PP_REALS, PP_ALWAYS, AT(sums.costs.act_bytes), COST},
     {"passing_bytes", PP_REAL, PP_ALWAYS, AT(sums.workspace_bytes), COST},
     {"out_bytes", PP_REAL, PP_ALWAYS, AT(sums.costs.out_bytes), COST},
+    {"fixed_bytes", PP_REAL, PP_OPTIONAL, AT(sums.fixed_bytes), COST},
     {"recompute", PP_CHOICE, PP_OPTIONAL, AT(sums.recompute),
      .words = pp_recompute_names, .list = "'none', 'selective' or 'full'"},
     {"units"},
@@ -224,6 +227,7 @@ static int set_costs(const struct pp_value *at, struct pp_manifest *m,
     struct pp_plan_stage *s = &m->stages[given->number];
     struct stage found = *given;
     sum_units(m, given->number, s);
+    s->fixed_bytes = given->sums.fixed_bytes;
     m->graph.stages[given->number].frozen = is_frozen(m, s);
     found.sums = *s;
     if (m->has_model)
@@ -364,7 +368,9 @@ int pp_read_stages_section(const struct pp_value *at, void *manifest)
         return pp_value_no_memory(at);
     m->graph.n_rows = m->mesh.pp;
     m->graph.replicas = pp_mesh_replicas(&m->mesh) > 1;
-    m->graph.resident = pp_mesh_resident(&m->mesh);
+    m->graph.resident = pp_trainer_find(m->model.trainer) == pp_trainers
+                            ? pp_mesh_resident(&m->mesh)
+                            : 0;
     m->graph.n_stages = (int)n;
     for (size_t s = 0; s < n; s++) {
         struct pp_value stage = pp_value_item(at, s);

@@ -169,7 +169,11 @@ static int exact_need(void *ctx, const size_t *bounds, int rank, double *bytes,
     struct merged *x = ctx;
     for (size_t s = 0; s <= x->run->n_stages; s++)
         x->unit_bounds[s] = x->atoms->first[bounds[s]];
-    return pp_split_run_need(x->run, x->unit_bounds, rank, bytes, err);
+    if (pp_split_run_need(x->run, x->unit_bounds, rank, bytes, err))
+        return -1;
+    *bytes += pp_split_run_tables(x->run, x->unit_bounds, rank) -
+              x->run->tables[rank];
+    return 0;
 }
 
 /* Sets *done if bounds may stay: no step is asked for, and they fit. */

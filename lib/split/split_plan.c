@@ -117,7 +117,7 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     const struct pp_mesh own = pp_split_mesh(q, i);
     struct pp_held held = pp_mesh_held(&own, q->shard.model, u);
     const struct pp_unit_rates rates =
-        pp_unit_rates(&q->shard, u, run->modes[i], &run->backend);
+        pp_split_trainer(q)->rates(&q->shard, u, run->modes[i], &run->backend);
     size_t rows = pp_rank_rows(&q->shard.mesh, &run->backend,
                                (size_t)q->microbatch.tokens);
     const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);
@@ -286,31 +286,26 @@ bool pp_split_plan_fits(const struct pp_split_plan *plan)
 
 /* --- changes --- */
 
-/* Returns true if the request fits with these ranks, data-parallel ranks and
- * recomputation. */
-static bool would_fit(const struct pp_split_plan *plan, int64_t n_ranks, int dp,
-                      enum pp_recompute r)
+/* Returns the plan's request, to be changed and tried. */
+static struct pp_split_request changeable(const struct pp_split_plan *plan)
 {
-    const struct pp_split_request *q = plan->run.request;
-    struct pp_split_request other = *q;
+    struct pp_split_request q = *plan->run.request;
+    q.n_microbatches = plan->run.n_microbatches;
+    q.shortest = true;
+    q.fit_only = true;
+    if (q.search_order) { /* if a named kind fits, auto fits */
+        q.search_order = false;
+        q.kind = plan->run.kind->name;
+    }
+    return q;
+}
+
+static bool would_fit(const struct pp_split_request *q)
+{
     struct pp_split_plan trial;
     struct pp_err refusal = {0};
-    other.n_ranks = n_ranks;
-    other.n_microbatches = plan->run.n_microbatches;
-    other.shard.mesh.dp = dp;
-    other.shortest = true;
-    other.fit_only = true;
-    if (r != q->recompute) {
-        other.recompute = r;
-        other.stage_modes = NULL;
-        other.recompute_auto = false;
-    }
-    if (q->search_order) { /* if a named kind fits, auto fits */
-        other.search_order = false;
-        other.kind = plan->run.kind->name;
-    }
     bool yes =
-        !pp_split_plan(&other, &trial, &refusal) && pp_split_plan_fits(&trial);
+        !pp_split_plan(q, &trial, &refusal) && pp_split_plan_fits(&trial);
     pp_split_plan_finish(&trial);
     return yes;
 }
@@ -318,11 +313,16 @@ static bool would_fit(const struct pp_split_plan *plan, int64_t n_ranks, int dp,
 /* Finds the least recomputation with which the request fits. */
 static const char *find_recompute(const struct pp_split_plan *plan)
 {
-    const struct pp_split_request *q = plan->run.request;
-    bool any = plan->run.simulated && !q->recompute_auto; /* it tried all */
-    for (int r = (int)q->recompute + 1; any && r < PP_N_RECOMPUTES; r++)
-        if (would_fit(plan, q->n_ranks, q->shard.mesh.dp, (enum pp_recompute)r))
+    struct pp_split_request q = changeable(plan);
+    bool any = plan->run.simulated && !q.recompute_auto; /* it tried all */
+    q.stage_modes = NULL;
+    for (int r = (int)q.recompute + 1; any && r < PP_N_RECOMPUTES; r++) {
+        if (r == PP_RECOMPUTE_SELECTIVE && !pp_split_trainer(&q)->selective)
+            continue;
+        q.recompute = (enum pp_recompute)r;
+        if (would_fit(&q))
             return pp_recompute_names[r];
+    }
     return NULL;
 }
 
@@ -369,7 +369,9 @@ static int64_t find_replicas(const struct pp_split_plan *plan)
     if (!q->bounds && plan->graph.n_stages <= MAX_STAGES)
         for (low = 1; high - low > 1;) {
             int middle = low + (high - low) / 2;
-            if (would_fit(plan, q->n_ranks, middle * dp, q->recompute))
+            struct pp_split_request other = changeable(plan);
+            other.shard.mesh.dp = middle * dp;
+            if (would_fit(&other))
                 high = middle;
             else
                 low = middle;
@@ -381,20 +383,46 @@ static int64_t find_replicas(const struct pp_split_plan *plan)
  * the request says something about each rank or stage. */
 static int64_t find_ranks(const struct pp_split_plan *plan)
 {
-    const struct pp_split_request *q = plan->run.request;
-    int64_t n = q->n_ranks;
-    if (q->bounds || q->speeds || q->stage_modes || !plan->run.simulated)
+    struct pp_split_request q = changeable(plan);
+    int64_t most = q.n_ranks + MAX_TRIES;
+    if (q.bounds || q.speeds || q.stage_modes || !plan->run.simulated)
         return 0;
-    while (++n <= q->n_ranks + MAX_TRIES && n * q->n_chunks <= MAX_STAGES &&
-           n * q->n_chunks <= (int64_t)plan->run.n_units)
-        if (would_fit(plan, n, q->shard.mesh.dp, q->recompute))
-            return n;
+    while (++q.n_ranks <= most && q.n_ranks * q.n_chunks <= MAX_STAGES &&
+           q.n_ranks * q.n_chunks <= (int64_t)plan->run.n_units) {
+        q.shard.mesh.pp = (int)q.n_ranks;
+        if (would_fit(&q))
+            return q.n_ranks;
+    }
     return 0;
+}
+
+/* Finds the most rows of experts with which the request fits, if it has room
+ * for all that may come. */
+static int find_expert_limit(const struct pp_split_plan *plan)
+{
+    struct pp_split_request q = changeable(plan);
+    int low = (int)q.shard.model->moe.top_k;
+    int high = (int)pp_mesh_most_expert_rows(&q.shard.mesh, q.shard.model);
+    if (q.shard.mesh.ep == 1 || q.shard.mesh.expert_limit ||
+        pp_split_trainer(&q) != pp_trainers || !plan->run.simulated)
+        return 0;
+    q.shard.mesh.expert_limit = low;
+    if (low >= high || !would_fit(&q))
+        return 0;
+    while (high - low > 1) {
+        q.shard.mesh.expert_limit = low + (high - low) / 2;
+        if (would_fit(&q))
+            low = q.shard.mesh.expert_limit;
+        else
+            high = q.shard.mesh.expert_limit;
+    }
+    return low;
 }
 
 struct pp_split_changes pp_split_plan_changes(const struct pp_split_plan *plan)
 {
-    return (struct pp_split_changes){.recompute = find_recompute(plan),
+    return (struct pp_split_changes){.expert_limit = find_expert_limit(plan),
+                                     .recompute = find_recompute(plan),
                                      .n_replicas = find_replicas(plan),
                                      .n_ranks = find_ranks(plan)};
 }

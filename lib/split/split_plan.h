@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "cost/machine.h"
+#include "cost/trainer.h"
 #include "model/cost.h"
 #include "model/layout.h"
 #include "model/mesh.h"
@@ -27,7 +28,8 @@ struct pp_split_request {
     struct pp_shard shard; /* of a rank of the language model; pp of its mesh
                               is not read */
     const struct pp_precision *precision;
-    bool gpu; /* the device; false: the CPU */
+    bool gpu;                         /* the device; false: the CPU */
+    const struct pp_trainer *trainer; /* NULL: pprun */
     /* The meshes of encoders with ranks of their own, which are the first
      * encoder_ranks pipeline ranks; NULL: they have none. */
     const struct pp_mesh *encoders;
@@ -72,6 +74,12 @@ struct pp_split_request {
     void (*progress)(void *ctx, double best, double bound);
     void *ctx;
 };
+
+static inline const struct pp_trainer *
+pp_split_trainer(const struct pp_split_request *q)
+{
+    return q->trainer ? q->trainer : pp_trainers;
+}
 
 /* One schedule on one model. Its address must not change after init. */
 struct pp_split_run {
@@ -331,6 +339,7 @@ bool pp_split_plan_fits(const struct pp_split_plan *plan);
 /* Changes to a request that does not fit. Each is sufficient alone, and the
  * least of those tried. */
 struct pp_split_changes {
+    int expert_limit;      /* rows of experts, for a token; 0: none */
     const char *recompute; /* a mode; NULL: none */
     int64_t n_replicas;    /* data-parallel ranks (ZeRO-1); 0: none */
     int64_t n_ranks;       /* pipeline ranks; 0: none */

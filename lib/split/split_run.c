@@ -113,7 +113,14 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     run->kind = pp_kind_find(name ? name : usual_kind(q));
     run->name = run->kind->name;
     run->kind_fits = name != NULL;
-    if (check_slices(run, err))
+    const struct pp_trainer_order order = {
+        .kind = q->search_order ? "auto" : run->name,
+        .slices = run->kind->slices,
+        .copies = q->placement == PP_PLACEMENT_BOTH_WAYS,
+        .v = q->placement == PP_PLACEMENT_V};
+    if (check_slices(run, err) ||
+        pp_trainer_check(pp_split_trainer(q), &q->shard.mesh, &run->backend,
+                         &order, err))
         return -1;
     if (pp_graph_chain(&run->arena, (int)q->n_ranks, (int)q->n_chunks,
                        q->placement, &run->graph, err))
@@ -122,7 +129,9 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     if (pp_split_encoders(run, err))
         return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
-    run->graph.resident = pp_mesh_resident(&q->shard.mesh);
+    run->graph.resident = pp_split_trainer(q) == pp_trainers
+                              ? pp_mesh_resident(&q->shard.mesh)
+                              : 0;
     for (size_t k = 0; q->encoders && k + 1 < run->n_parts; k++)
         if (!run->graph.resident)
             run->graph.resident = pp_mesh_resident(&q->encoders[k]);
@@ -187,6 +196,27 @@ static bool has_pairs(const struct pp_schedule *s, int rank)
     return false;
 }
 
+/* Returns the bytes that another trainer holds for the units of a rank. Without
+ * bounds it is what any rank with a layer has. */
+static double fixed_bytes(const struct pp_split_run *run, const size_t *bounds,
+                          int rank)
+{
+    const struct pp_split_request *q = run->request;
+    double most = 0, least = INFINITY;
+    for (int s = 0; bounds && s < run->graph.n_stages; s++) {
+        const size_t *at = &bounds[pp_original(&run->graph, s)];
+        if (run->graph.stages[s].row == rank)
+            most =
+                fmax(most, pp_split_trainer(q)->fixed(
+                               &q->shard.mesh, q->shard.model, at[0], at[1]));
+    }
+    for (size_t i = 0; !bounds && i < run->n_units; i++)
+        if (pp_model_unit(q->shard.model, i).kind == PP_UNIT_LAYER)
+            least = fmin(least, pp_split_trainer(q)->fixed(
+                                    &q->shard.mesh, q->shard.model, i, i + 1));
+    return bounds ? most : isfinite(least) ? least : 0;
+}
+
 /* Returns the bytes of the tables of a rank. */
 static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
                           int r)
@@ -195,6 +225,8 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
     const struct pp_model *m = q->shard.model;
     const struct pp_layout l = pp_split_layout(run);
     const struct pp_mesh *x = &l.components[pp_layout_component(&l, r)].mesh;
+    if (pp_split_trainer(q) != pp_trainers)
+        return fixed_bytes(run, bounds, r);
     if (m->table)
         return 0;
     struct pp_table_counts c = {
@@ -228,8 +260,10 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
 double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
                            int rank)
 {
-    return run->request->shard.model->n_mtp ? table_bytes(run, bounds, rank)
-                                            : run->tables[rank];
+    const struct pp_split_request *q = run->request;
+    return q->shard.model->n_mtp || pp_split_trainer(q) != pp_trainers
+               ? table_bytes(run, bounds, rank)
+               : run->tables[rank];
 }
 
 static int init_memory(struct pp_split_run *run, struct pp_err *err)
@@ -257,6 +291,8 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         run->message_bytes[i] = pp_split_unit_output(run, i);
     pp_split_set_features(run, pp_split_rows(run));
     pp_split_set_messages(run, messages);
+    for (size_t i = 0; i < n && !pp_split_trainer(q)->keeps_messages; i++)
+        run->message_bytes[i] = 0;
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
                                .n_units = n,

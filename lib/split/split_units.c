@@ -24,16 +24,17 @@ struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
                                      const struct pp_mesh *mesh, size_t i)
 {
     struct pp_unit_id u = pp_model_unit(q->shard.model, i);
-    return pp_state_bytes(mesh, pp_mesh_held(mesh, q->shard.model, u),
-                          q->precision);
+    return pp_split_trainer(q)->state(mesh, q->shard.model, u, q->precision);
 }
 
 size_t pp_split_gathered(const struct pp_split_request *q,
                          const struct pp_mesh *mesh, size_t i)
 {
     struct pp_unit_id u = pp_model_unit(q->shard.model, i);
-    return pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->shard.model, u),
-                             q->precision);
+    return pp_split_trainer(q) != pp_trainers
+               ? 0
+               : pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->shard.model, u),
+                                   q->precision);
 }
 
 static struct pp_cost_source cost_source(const struct pp_split_request *q)
@@ -80,9 +81,10 @@ size_t pp_split_rows(const struct pp_split_run *run)
 static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;
+
     const struct pp_unit_rates rates =
-        pp_unit_rates(&q->shard, pp_model_unit(q->shard.model, i),
-                      run->modes[i], &run->backend);
+        pp_split_trainer(q)->rates(&q->shard, pp_model_unit(q->shard.model, i),
+                                   run->modes[i], &run->backend);
     size_t rows = pp_split_rows(run);
     size_t context =
         run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
@@ -110,12 +112,9 @@ static void set_state(struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_mesh mesh = pp_split_mesh(q, i);
-    const struct pp_held held =
-        pp_mesh_held(&mesh, q->shard.model, pp_model_unit(q->shard.model, i));
-    const struct pp_state_bytes s = pp_state_bytes(&mesh, held, q->precision);
-    run->bytes[i][PP_UNIT_WHOLE] =
-        (double)pp_gathered_bytes(&mesh, held, q->precision);
-    run->bytes[i][PP_UNIT_TRAINED] = (double)pp_state_sum(s);
+    run->bytes[i][PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &mesh, i);
+    run->bytes[i][PP_UNIT_TRAINED] =
+        (double)pp_state_sum(pp_split_state(q, &mesh, i));
 }
 
 static size_t n_slices(const struct pp_split_run *run)

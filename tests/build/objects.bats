@@ -77,7 +77,7 @@ PLAN_TOOLS='ppsplit ppsched pppack'
             echo "fish/vendor_completions.d/$tool.fish"
         done
         [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] || echo pptools/pprun-mpi.so
-        for file in log tokenize tokenize_{chats,input,items,show,template}.py \
+        for file in costs log tokenize tokenize_{chats,input,items,show,template}.py \
             train-cpus.sbatch train-gpus.sbatch train-node.sbatch; do
             echo "pptools/$file"
         done

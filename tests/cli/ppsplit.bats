@@ -205,7 +205,7 @@ fails() {
     [ "$status" -eq 1 ]
     [ -z "$output" ]
     over=$((bytes - 1024 * 1024 * 1024))
-    [ "$stderr" = "ppsplit: rank 0 needs 3.85 GiB, 2.85 GiB more than the limit of 1.00 GiB (stage 0; $over bytes): it would fit with -p 8" ]
+    [ "$stderr" = "ppsplit: rank 0 needs 3.85 GiB (optimizer 1.39 GiB), 2.85 GiB more than the limit of 1.00 GiB (stage 0; $over bytes): it would fit with -p 8" ]
     run -0 --separate-stderr ppsplit -p 1 --memory "$bytes" --seq-len 1024 m
     run -1 ppsplit -p 1 --memory $((bytes - 1)) --seq-len 1024 m
     # At most as many microbatches are alive as there are ranks.

@@ -45,7 +45,7 @@ setup() {
     [ -n "$need" ]
     # The plan of that kind is refused with the same need.
     run -1 --separate-stderr ppsplit -p 2 -m 6 -s gpipe --memory 3G model.json
-    [[ "$stderr" == *" needs $need, "* ]]
+    [[ "$stderr" == *" needs $need ("* ]]
     run -1 --separate-stderr ppsplit -q -p 2 -m 6 --compare all --memory 1M model.json
     [[ "$output" != *"  best"* ]]
     [[ "$stderr" == 'ppsplit: --compare: no kind fits in 1.00 MiB: '*' needs least, '*' on rank '[01] ]]

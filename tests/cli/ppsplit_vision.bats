@@ -219,7 +219,7 @@ step() {
     jq -e '.stages[2].units[0] == "model.embed_tokens"' tight.json
     run --separate-stderr ppsplit "${args[@]}" --memory 3G config.json
     [ "$status" -eq 1 ]
-    [[ $stderr == "ppsplit: rank 0 needs 3.84 GiB, "* ]]
+    [[ $stderr == "ppsplit: rank 0 needs 3.84 GiB ("* ]]
 }
 
 @test "--encoder-ranks is refused if ranks have no unit" {

@@ -85,13 +85,20 @@ static void allocated(void)
 static const struct pp_mesh one = {.pp = 1, .dp = 1, .tp = 1, .cp = 1, .ep = 1};
 
 /* Returns what a layer keeps for each token of a rank's own rows. */
-static double kept(const struct pp_model *m, const struct pp_mesh *x,
-                   size_t layer, enum pp_recompute r)
+static double kept_by(const char *trainer, const struct pp_model *m,
+                      const struct pp_mesh *x, size_t layer,
+                      enum pp_recompute r)
 {
     const struct pp_backend b = pp_backend_of(bf16, false);
     const struct pp_unit_id u = {PP_UNIT_LAYER, layer, 0, false};
     const struct pp_shard s = pp_shard_of(m, x);
-    return pp_trainer_find("megatron")->rates(&s, u, r, &b).act[PP_SAVED_ACT_W];
+    return pp_trainer_find(trainer)->rates(&s, u, r, &b).act[PP_SAVED_ACT_W];
+}
+
+static double kept(const struct pp_model *m, const struct pp_mesh *x,
+                   size_t layer, enum pp_recompute r)
+{
+    return kept_by("megatron", m, x, layer, r);
 }
 
 static const struct pp_model v3 = {.architecture = PP_DEEPSEEK_V3,
@@ -122,12 +129,12 @@ static void counted(void)
     struct pp_model m = llama_70b(1);
     struct pp_mesh x = one;
     is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE),
-            8 * 8192 + 4 * 8192 + 4 * 1024 + 6 * 28672 + 4 * 64 + 8, 0.5,
+            8 * 8192 + 4 * 8192 + 4 * 1024 + 6 * 28672 + 4 * 64 + 8, 1e-12,
             "a layer of Llama 3 70B keeps 274,688 bytes a token");
     x.tp = 8;
-    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE), 274688 + 8, 0.5,
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE), 274688 + 8, 1e-12,
             "and a rank of tp as many for its own rows");
-    is_near(kept(&m, &x, 0, PP_RECOMPUTE_FULL), 2 * 8192, 0.5,
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_FULL), 2 * 8192, 1e-12,
             "with full recomputation its input alone");
     x = one;
     double experts = 8 * (2 * 7168 + 6 * 2048) + 6 * 2048 + 4 * 2 * 7168;
@@ -135,19 +142,68 @@ static void counted(void)
         4 * 1536 + 4 * 512 + 2 * 64 + 2 * 128 * (2 * 192 + 2 * 128) + 4 * 128;
     double numbers = 8 * 256 + 16 * 8 + 4 * 4;
     is_near(kept(&v3, &x, 1, PP_RECOMPUTE_NONE), experts + latent + numbers,
-            0.5, "a layer of DeepSeek-V3 keeps 457 thousand");
+            1e-12, "a layer of DeepSeek-V3 keeps 457 thousand");
     is_near(kept(&v3, &x, 1, PP_RECOMPUTE_SELECTIVE),
             experts + latent + numbers - 4 * 7168 - 8 * 2 * 2048 -
                 2 * 128 * (2 * 192 + 128),
-            0.5, "selective recomputes norms, activation and q, k, v");
+            1e-12, "selective recomputes norms, activation and q, k, v");
     x.ep = x.dp = 8;
     is_near(kept(&v3, &x, 1, PP_RECOMPUTE_NONE), experts + latent + numbers,
-            0.5, "ep divides none of it");
+            1e-12, "ep divides none of it");
+    x = one;
+    x.tp = x.dp = 2;
+    x.experts_over_tp = true;
+    is_near(kept(&v3, &x, 1, PP_RECOMPUTE_NONE), experts + latent + numbers,
+            1e-12, "a rank of tp has the low ranks of its own rows alone");
     x = one;
     x.cp = 2;
     x.cp_exchange = PP_CP_A2A;
-    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE), 274688 + 8 + 2 * 8192, 0.5,
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE), 274688 + 8 + 2 * 8192, 1e-12,
             "attention behind an all-to-all keeps its output twice");
+}
+
+/* Modules of PyTorch keep SiLU's output, too. torchtitan gathers rows for the
+ * whole layer; DeepSpeed's ranks never divide them. */
+static void eager(void)
+{
+    const struct pp_model m = llama_70b(1);
+    const double h = 8192, heads = 4 * 8192 + 4 * 1024 + 4 * 64, f = 28672;
+    struct pp_mesh x = one;
+    is_near(kept_by("torchtitan", &m, &x, 0, PP_RECOMPUTE_NONE),
+            8 * h + heads + 8 * f + 8, 1e-12, "torchtitan keeps 8f of an MLP");
+    is_near(kept_by("torchtitan", &m, &x, 0, PP_RECOMPUTE_SELECTIVE),
+            2 * h + heads + 2 * f + 2 * h, 1e-12,
+            "selective keeps every second product, and attention");
+    x.tp = 8;
+    is_near(kept_by("torchtitan", &m, &x, 0, PP_RECOMPUTE_NONE),
+            4 * h + 8 * 4 * h + heads + 8 * f + 8, 1e-12,
+            "with tp it keeps what it gathered");
+    is_near(kept_by("deepspeed", &m, &x, 0, PP_RECOMPUTE_NONE),
+            8 * 8 * h + heads + 8 * f + 8, 1e-12,
+            "and DeepSpeed whole rows of all norms");
+    is_near(kept_by("deepspeed", &m, &x, 0, PP_RECOMPUTE_FULL), 8 * 2 * h,
+            1e-12, "or of its input");
+}
+
+static struct pp_state_bytes layer_state(const char *trainer,
+                                         const struct pp_mesh *x)
+{
+    const struct pp_model m = llama_70b(1);
+    const struct pp_unit_id u = {PP_UNIT_LAYER, 0, 0, false};
+    return pp_trainer_find(trainer)->state(x, &m, u, bf16);
+}
+
+/* FSDP divides 16 bytes of each of 855,654,400 parameters by 8. */
+static void divided(void)
+{
+    struct pp_mesh x = {.pp = 1, .dp = 8, .tp = 1, .cp = 1, .ep = 1};
+    x.divided_weights = true;
+    is_int((long long)pp_state_sum(layer_state("torchtitan", &x)),
+           16 * 855654400LL / 8, "FSDP divides all state");
+    x.pp = 2;
+    is_int((long long)pp_state_sum(layer_state("torchtitan", &x)),
+           16 * 855654400LL / 8 + 6 * 855654400LL,
+           "in a pipeline weights and gradients are whole, too");
 }
 
 /* 4,015,132,672 parameters on a rank of four: Megatron-LM prints 34,462 MiB. */
@@ -182,6 +238,16 @@ static void taken(void)
     x.divided_weights = true;
     ok(takes("megatron", &x, NULL, "zero") && takes("pprun", &x, NULL, NULL),
        "it divides no weights");
+    ok(takes("torchtitan", &x, "v-half", NULL) &&
+           takes("deepspeed", &x, NULL, "zero"),
+       "torchtitan takes any order, and divides them");
+    x.divided_weights = false;
+    ok(takes("torchtitan", &x, NULL, "zero") &&
+           takes("deepspeed", &x, "interleaved", "schedule"),
+       "DeepSpeed has one schedule");
+    x.cp = 2;
+    ok(takes("deepspeed", &x, NULL, "cp") && takes("megatron", &x, NULL, NULL),
+       "and no context-parallel ranks");
     ok(!pp_trainer_find("nemo") &&
            !strcmp(pp_trainer_find(NULL)->name, "pprun"),
        "trainers have names, and pprun is the usual one");
@@ -192,7 +258,9 @@ int main(void)
     bf16 = pp_precision_find("bf16");
     allocated();
     counted();
+    eager();
     state();
+    divided();
     taken();
     return done();
 }
