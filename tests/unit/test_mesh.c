@@ -176,6 +176,16 @@ static void test_workspace(void)
     is_int((long long)pp_unit_bytes(&r, 10, 0).output, (long long)(40 * C),
            "its output");
     is_int((long long)pp_rank_rows(&s.mesh, &b, 10), 10, "rows on the CPU");
+    const struct pp_mesh tp2 = {1, 1, 2, 1, 1};
+    m.n_mtp = 2;
+    const struct pp_shard half = pp_shard_of(&m, &tp2);
+    is_int((long long)(pp_unit_rates(&half, norm, PP_RECOMPUTE_NONE, &b)
+                           .workspace.token -
+                       pp_unit_rates(&s, norm, PP_RECOMPUTE_NONE, &b)
+                           .workspace.token),
+           (long long)(2 * 2 * 4 * C),
+           "two rooms for the rows of two ranks, also of what pprun does not "
+           "train");
     const struct pp_backend gpu =
         pp_backend_of(pp_precision_find("bf16"), false);
     const struct pp_mesh cp2 = {1, 1, 1, 2, 1};
