@@ -201,8 +201,7 @@ const struct tool_option pprun_option_table[] = {
      AT(runner.job.time_products), .needs = STEPS " device=cpu"},
 
     {.group = "Launching"},
-    {0, "print-launch", "HOW",
-     "print the command for sbatch, srun, mpirun or torchrun",
+    {0, "print-launch", "HOW", "print the command that starts the ranks",
      AT(options.launch), .words = pprun_launchers},
     {0},
 };

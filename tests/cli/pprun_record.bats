@@ -125,7 +125,7 @@ fails() {
     ppsplit -q -p 2 --costs profile.json model-llama |
         ppsched -q -s zb-h1 -m 4 --data packed >measured.json
     jq -e --slurpfile p profile.json '.profile == ($p[0]
-        | {units, messages, step})' measured.json
+        | {units, messages, step, copies})' measured.json
     ppsched --stats --data packed measured.json | jq -e '.time == "seconds"
         and .at_depth.makespan > 0 and .step > .at_depth.makespan'
     pprun -q --init 1 --data packed --steps 1 measured.json >/dev/null

@@ -253,7 +253,7 @@ completes() {
     completes '' pprun --steps ''
     completes '--dp' pppack --dp
     # Former names are not offered.
-    completes '--print-metadata-hash --print-memory' pprun --pri
+    completes '--print-metadata-hash --print-launch --print-memory' pprun --pri
     completes '--profile' pprun --pro
     mkdir data && touch data.jsonl
     completes 'data' pprun --data da
