@@ -124,12 +124,76 @@ struct split_job {
 enum { SPLIT_MAX_RANKS = 65536 };
 
 extern const struct tool_option split_options[];
+
+/* Rows of options that ppmesh has too. Its job begins with a struct split_job.
+ */
+extern const char *const split_dtype_words[];
+int split_parse_dtype(struct tool *t, const struct tool_option *o,
+                      const char *arg) PP_MUST_USE;
+int split_parse_links(struct tool *t, const struct tool_option *o,
+                      const char *arg) PP_MUST_USE;
+int split_parse_memory(struct tool *t, const struct tool_option *o,
+                       const char *arg) PP_MUST_USE;
+int split_parse_cp_exchange(struct tool *t, const struct tool_option *o,
+                            const char *arg) PP_MUST_USE;
+#define SPLIT_AT(member) TOOL_AT(struct split_job, member)
+#define SPLIT_SEQ_LEN                                                          \
+    {                                                                          \
+        0, "seq-len", "N", "tokens of a sequence (4096, or the model's most)", \
+            SPLIT_AT(seq_len), 1, INT32_MAX,                                   \
+            .counts = true, .also = "seq-length sequence-length"               \
+    }
+#define SPLIT_DTYPE                                                     \
+    {                                                                   \
+        0, "dtype", "TYPE", "fp32, fp64 or bf16 (as config.json says)", \
+            .words = split_dtype_words, .parse = split_parse_dtype      \
+    }
+#define SPLIT_MTP                                                        \
+    {                                                                    \
+        0, "mtp", NULL, "include the layers for multi-token prediction", \
+            SPLIT_AT(mtp)                                                \
+    }
+#define SPLIT_MOE_LAYER_FREQ                           \
+    {                                                  \
+        0, "moe-layer-freq", "FREQ",                   \
+            "layers with experts, as for Megatron-LM", \
+            SPLIT_AT(moe_layer_freq)                   \
+    }
+#define SPLIT_CP_EXCHANGE                                                   \
+    {                                                                       \
+        0, "cp-exchange", "HOW",                                            \
+            "of keys and values: gather (default), a2a or ring",            \
+            .words = pp_cp_exchange_names, .parse = split_parse_cp_exchange \
+    }
+#define SPLIT_MACHINE                                                 \
+    {                                                                 \
+        0, "machine", "FILE", "the same of a machine in a JSON file", \
+            SPLIT_AT(machine_file), .excludes = "gpu"                 \
+    }
+#define SPLIT_NODE                                                            \
+    {                                                                         \
+        0, "node", "N", "ranks of a node (as --gpu or --machine says, or 8)", \
+            SPLIT_AT(node), 1, INT32_MAX, .needs = "gpu|machine|link"         \
+    }
+#define SPLIT_MEMORY                                           \
+    {                                                          \
+        0, "memory", "SIZE", "limit of a rank, such as 80GiB", \
+            .parse = split_parse_memory                        \
+    }
+#define SPLIT_OBJECTIVE                                           \
+    {                                                             \
+        0, "objective", "NAME", "that trains, as of pprun (sft)", \
+            SPLIT_AT(objective), .words = pp_objective_names      \
+    }
 extern const char *const split_method_names[];
 extern const char *const split_export_names[];
 
 /* Reads the command line and checks which options go together. Returns 0, or -1
  * if the run is over: help was printed, or j->t.err is filled. */
 int split_read_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
+
+/* Reads the model, and compares weights beside its configuration with it. */
+int split_read_model(struct split_job *j) PP_MUST_USE;
 
 /* Takes the split of a manifest, a file name or "-", for -t, --export and
  * --svg. */
@@ -263,10 +327,13 @@ int split_print_table(const struct split_job *j, FILE *f,
 int split_print_export(struct split_job *j, FILE *f,
                        struct pp_err *err) PP_MUST_USE;
 
-/* Sets all that a manifest says of unit i but its name and what a stage that
- * recomputes has. */
-void split_set_costs(const struct split_job *j, size_t i,
-                     struct pp_plan_unit *x);
+/* Print the split as a layout of Megatron-LM, as the names of each stage's
+ * units, one stage on a line, both without a newline at the end; as boundaries.
+ */
+int split_print_layout(const struct split_job *j, FILE *f,
+                       struct pp_err *err) PP_MUST_USE;
+void split_print_names(const struct split_job *j, FILE *f);
+void split_print_bounds(const struct split_job *j, FILE *f);
 
 /* Names what is estimated of the costs, or returns NULL. */
 const char *split_estimates(const struct split_job *j);

@@ -8,6 +8,7 @@
 #include "manifest/config_json.h"
 #include "model/precision.h"
 #include "ppsplit.h"
+#include "split/split_describe.h"
 
 static const struct pp_precision *types_of(const struct pp_manifest *m)
 {
@@ -27,13 +28,11 @@ static size_t width_of(const struct pp_manifest *m, size_t unit)
 static void set_costs(const struct pp_manifest *m, const struct pp_model *model,
                       struct pp_plan_unit *u)
 {
-    struct split_job j = {
-        .model = *model, .trainer = pp_trainers, .mesh = m->mesh, .seq_len = 1};
-    j.request =
-        (struct pp_split_request){.shard = pp_shard_of(&j.model, &m->mesh),
-                                  .precision = types_of(m),
-                                  .gpu = m->model.gpu};
-    split_set_costs(&j, 0, u);
+    const struct pp_split_request q = {.shard = pp_shard_of(model, &m->mesh),
+                                       .precision = types_of(m),
+                                       .gpu = m->model.gpu,
+                                       .microbatch = {.seq_len = 1}};
+    pp_split_describe_unit(&q, 0, false, u);
 }
 
 /* Plans the embedding of a generator whose tensors are known. */

@@ -31,13 +31,14 @@ static int print_mtp_layout(const struct split_job *j, FILE *f,
                       : i == j->n_units - 1 ? 'L'
                                             : 'm',
                       f);
-        fputc(s + 1 < n ? '|' : '\n', f);
+        if (s + 1 < n)
+            fputc('|', f);
     }
     return 0;
 }
 
-/* Prints a layout: it counts decoder layers, and does not name the norm. */
-static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
+/* A layout counts decoder layers, and does not name the norm. */
+int split_print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     struct pp_arena a = {0};
     size_t n = j->n_stages, layers = j->model.n_layers;
@@ -65,15 +66,14 @@ static int print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
         layout = pp_layout_format(&a, counts, n);
     }
     if (layout)
-        fprintf(f, "%s\n", layout);
+        fputs(layout, f);
     pp_arena_finish(&a);
     if (!layout)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 
-/* Prints one stage on a line. */
-static void print_names(const struct split_job *j, FILE *f)
+void split_print_names(const struct split_job *j, FILE *f)
 {
     char name[PP_FQN_TEXT];
     struct pp_json_writer w = {.f = f, .indent = 2};
@@ -95,10 +95,9 @@ static void print_names(const struct split_job *j, FILE *f)
         pp_json_end(&w);
     }
     pp_json_end(&w);
-    putc('\n', f);
 }
 
-static void print_bounds(const struct split_job *j, FILE *f)
+void split_print_bounds(const struct split_job *j, FILE *f)
 {
     for (int s = 0; s <= j->plan.graph.n_stages; s++)
         fprintf(f, "%s%zu", s ? ", " : "[", j->plan.bounds[s]);
@@ -224,12 +223,14 @@ static const struct tool_choice choices[] = {
 int split_print_export(struct split_job *j, FILE *f, struct pp_err *err)
 {
     if (j->export == SPLIT_EXPORT_MEGATRON) {
-        if (print_layout(j, f, err))
+        if (split_print_layout(j, f, err))
             return -1;
+        putc('\n', f);
     } else if (j->export == SPLIT_EXPORT_DEEPSPEED) {
-        print_bounds(j, f);
+        split_print_bounds(j, f);
     } else {
-        print_names(j, f);
+        split_print_names(j, f);
+        putc('\n', f);
     }
     if (ferror(f))
         return pp_fail_errno(err, "cannot write the plan");

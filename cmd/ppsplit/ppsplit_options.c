@@ -13,7 +13,6 @@
 
 static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
-static const char *const dtype_words[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const stages_words[] = {"single", "multi", NULL};
 static const char *const round_words[] = {"up", "down", NULL};
 static const char *const recompute_words[] = {"none", "selective", "full",
@@ -76,48 +75,11 @@ static int parse_word_from_1(struct tool *t, const struct tool_option *o,
     return i < 0 ? -1 : 0;
 }
 
-static int parse_dtype(struct tool *t, const struct tool_option *o,
-                       const char *arg)
-{
-    struct split_job *j = t->base;
-    int i = tool_word(t, "--dtype", arg, o->words);
-    if (i >= 0)
-        j->precision = pp_precision_find(o->words[i]);
-    return i < 0 ? -1 : 0;
-}
-
 static int parse_rate(struct tool *t, const struct tool_option *o,
                       const char *arg)
 {
     return pp_parse_rate(arg, tool_spell(o).text,
                          (double *)((char *)t->base + o->at), &t->err);
-}
-
-/* Reads one rate, or two with a comma. */
-static int parse_links(struct tool *t, const struct tool_option *o,
-                       const char *arg)
-{
-    struct split_job *j = t->base;
-    char *text = pp_arena_strdup(&j->arena, arg);
-    if (!text)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
-    char *second = strchr(text, ',');
-    if (second)
-        *second++ = '\0';
-    j->link[1] = 0;
-    return pp_parse_rate(text, tool_spell(o).text, &j->link[0], &t->err) ||
-                   (second && pp_parse_rate(second, tool_spell(o).text,
-                                            &j->link[1], &t->err))
-               ? -1
-               : 0;
-}
-
-static int parse_memory_limit(struct tool *t, const struct tool_option *o,
-                              const char *arg)
-{
-    struct split_job *j = t->base;
-    (void)o;
-    return tool_memory(t, arg, &j->memory_bytes);
 }
 
 /* Reads a mode, a list of modes per stage, or auto. */
@@ -161,15 +123,6 @@ static int parse_zero(struct tool *t, const struct tool_option *o,
     return j->zero < 0 ? -1 : 0;
 }
 
-static int parse_cp_exchange(struct tool *t, const struct tool_option *o,
-                             const char *arg)
-{
-    struct split_job *j = t->base;
-    int which = tool_word(t, "--cp-exchange", arg, o->words);
-    j->mesh.cp_exchange = which < 0 ? PP_CP_GATHER : (enum pp_cp_exchange)which;
-    return which < 0 ? -1 : 0;
-}
-
 static int parse_mesh_order(struct tool *t, const struct tool_option *o,
                             const char *arg)
 {
@@ -184,24 +137,20 @@ static int parse_mesh_order(struct tool *t, const struct tool_option *o,
         arg);
 }
 
-#define AT(member) TOOL_AT(struct split_job, member)
+#define AT(member) SPLIT_AT(member)
 
 const struct tool_option split_options[] = {
     {.group = "Model"},
     {0, "units", "FILE", "a table of units instead of a model", AT(units)},
-    {0, "seq-len", "N", "tokens of a sequence (4096, or the model's most)",
-     AT(seq_len), 1, INT32_MAX, .counts = true,
-     .also = "seq-length sequence-length"},
+    SPLIT_SEQ_LEN,
     {0, "micro-batch-tokens", "N", "tokens of a microbatch (one sequence)",
      AT(tokens), 1, INT32_MAX, .counts = true},
-    {0, "dtype", "TYPE", "fp32, fp64 or bf16 (as config.json says)",
-     .words = dtype_words, .parse = parse_dtype},
+    SPLIT_DTYPE,
     {0, "device", "NAME", "cpu or cuda (default with bf16), for memory",
      AT(device), .words = devices, .parse = parse_word_from_1},
-    {0, "mtp", NULL, "include the layers for multi-token prediction", AT(mtp)},
+    SPLIT_MTP,
     {0, "freeze", "LIST", "parts and units that are not trained", AT(freeze)},
-    {0, "moe-layer-freq", "FREQ", "layers with experts, as for Megatron-LM",
-     AT(moe_layer_freq)},
+    SPLIT_MOE_LAYER_FREQ,
     {0, "images", "N", "images of a sequence (1)", AT(n_images), 1, INT32_MAX},
     {0, "image-patches", "N", "patches of an image (1024)", AT(image_patches),
      1, INT32_MAX},
@@ -225,9 +174,7 @@ const struct tool_option split_options[] = {
      .also = "tp-size tensor-parallel-size tensor-model-parallel-size"},
     {0, "cp", "N", "context-parallel ranks (1)", AT(mesh.cp), 1,
      SPLIT_MAX_RANKS, .also = "cp-size context-parallel-size"},
-    {0, "cp-exchange", "HOW",
-     "of keys and values: gather (default), a2a or ring",
-     .words = pp_cp_exchange_names, .parse = parse_cp_exchange},
+    SPLIT_CP_EXCHANGE,
     {0, "cp-exact", NULL, "scores and losses have the bits of --cp 1",
      AT(mesh.cp_exact), .needs = "cp"},
     {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
@@ -281,20 +228,16 @@ const struct tool_option split_options[] = {
      AT(costs_file)},
     {0, "gpu", "NAME", "seconds on a GPU and its links; its memory", AT(gpu),
      .list = pp_machine_names, .excludes = "costs"},
-    {0, "machine", "FILE", "the same of a machine in a JSON file",
-     AT(machine_file), .excludes = "gpu"},
-    {0, "node", "N", "ranks of a node (as --gpu or --machine says, or 8)",
-     AT(node), 1, INT32_MAX, .needs = "gpu|machine|link"},
+    SPLIT_MACHINE,
+    SPLIT_NODE,
     {0, "flops", "RATE", "operations a second of a rank, such as 400T",
      AT(flops), .parse = parse_rate, .excludes = "costs"},
     {0, "link", "A[,B]", "bytes a second of a rank, in and between nodes",
-     .parse = parse_links, .needs = "gpu|machine|flops|costs"},
+     .parse = split_parse_links, .needs = "gpu|machine|flops|costs"},
 
     {.group = "Memory"},
-    {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
-     .parse = parse_memory_limit},
-    {0, "objective", "NAME", "that trains, as of pprun (sft)", AT(objective),
-     .words = pp_objective_names},
+    SPLIT_MEMORY,
+    SPLIT_OBJECTIVE,
     {0, "recompute", "MODE", "none, selective, full, a list by stage, or auto",
      .words = recompute_words, .parse = parse_recompute},
 

@@ -5,10 +5,9 @@
 #include <math.h>
 
 #include "cost/estimate.h"
-#include "cost/step.h"
 #include "manifest/machine_json.h"
 #include "ppsplit.h"
-#include "schedule/kinds/kind.h"
+#include "split/split_describe.h"
 
 bool split_has_seconds(const struct split_job *j)
 {
@@ -147,46 +146,13 @@ int64_t split_n_ranks(const struct split_job *j)
     return n + rows * of_row;
 }
 
-/* Makes the schedule of a plan on the graph of its manifest, as ppsched does: a
- * kind begins anew, as it also reduces gradients there. */
-static int make_schedule(const struct pp_split_run *run, struct pp_manifest *m,
-                         struct pp_schedule *s, struct pp_err *err)
-{
-    const struct pp_kind_options o = {.n_microbatches =
-                                          (int)run->n_microbatches};
-    m->graph.n_slices = run->graph.n_slices;
-    if (!run->request->search_order) {
-        pp_schedule_init(s, &m->graph, run->kind->name, o.n_microbatches);
-        return pp_kind_emit(run->kind, s, &o, err) || pp_lower(s, err) ? -1 : 0;
-    }
-    pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, s);
-    s->graph = &m->graph;
-    return pp_lower_again(s, NULL, err);
-}
-
 int split_step_seconds(const struct split_job *j,
                        const struct pp_split_plan *plan, double *seconds,
                        struct pp_err *err)
 {
-    struct pp_arena a = {0};
-    struct pp_manifest m;
-    struct pp_schedule s = {0};
+    (void)j;
     *seconds = INFINITY;
-    if (!plan->run.simulated)
-        return 0;
-    if (pp_manifest_init(&m, err))
-        return -1;
-    int rc = split_fill_manifest(j, plan, &a, &m, err);
-    if (rc == 0 && !m.has_schedule)
-        rc = make_schedule(&plan->run, &m, &s, err);
-    if (rc == 0)
-        rc = pp_step_seconds(pp_manifest_plan(&m),
-                             m.has_schedule ? &m.schedule : &s, NULL, NULL,
-                             seconds, err);
-    pp_schedule_finish(&s);
-    pp_manifest_finish(&m);
-    pp_arena_finish(&a);
-    return rc;
+    return plan->run.simulated ? pp_split_step_seconds(plan, seconds, err) : 0;
 }
 
 struct split_speed split_speed_of(const struct split_job *j, double step,

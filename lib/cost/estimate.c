@@ -32,6 +32,11 @@ static struct pp_group group_of(const struct pp_estimate *x,
     return pp_layout_group(&x->layout, &p, kind);
 }
 
+static bool is_free(const struct pp_estimate *x, enum pp_group_kind kind)
+{
+    return x->free & 1u << kind;
+}
+
 static double tokens_of(const struct pp_estimate *x)
 {
     return (double)x->microbatch.tokens;
@@ -246,9 +251,12 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
     if (pp_unit_is_vision(u))
         return;
     add_elementwise(x, u, s);
-    add_tensor(x, u, p.joins, s);
-    add_context(x, s);
-    add_experts(x, u, s);
+    if (!is_free(x, PP_GROUP_TP))
+        add_tensor(x, u, p.joins, s);
+    if (!is_free(x, PP_GROUP_CP))
+        add_context(x, s);
+    if (!is_free(x, PP_GROUP_EP))
+        add_experts(x, u, s);
 }
 
 /* AdamW moves the gradient, the weight or master weight and two moments, all

@@ -32,6 +32,7 @@ struct pp_estimate {
     double flops; /* a rate that all products reach; 0: by the machine */
     struct pp_layout layout;
     struct pp_default_microbatch microbatch;
+    unsigned free; /* bits of groups (layout.h) whose exchanges take no time */
 };
 
 /* Returns the share of a peak that a product reaches, of a machine whose

@@ -439,8 +439,9 @@ static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
     return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp, &h);
 }
 
-struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
-                            struct pp_unit_id u)
+struct pp_held pp_mesh_held_evenly(const struct pp_mesh *x,
+                                   const struct pp_model *m,
+                                   struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
     m = pp_unit_model(m, &u);
@@ -482,6 +483,14 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
     /* A layer for multi-token prediction has a copy of the embedding. */
     if (pp_unit_is_mtp(m, u))
         held.dense += divide_up(m->vocab, tp) * m->hidden;
-    held.owned = owned_by(x, m, u);
+    return held;
+}
+
+struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
+                            struct pp_unit_id u)
+{
+    struct pp_held held = pp_mesh_held_evenly(x, m, u);
+    m = pp_unit_model(m, &u);
+    held.owned = m->table ? 0 : owned_by(x, m, u);
     return held;
 }

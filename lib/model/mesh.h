@@ -142,6 +142,12 @@ struct pp_held {
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u);
 
+/* Returns the same without owned, which takes long for many ranks: then the
+ * state counts as evenly divided. */
+struct pp_held pp_mesh_held_evenly(const struct pp_mesh *x,
+                                   const struct pp_model *m,
+                                   struct pp_unit_id u);
+
 /* Reports whether tensor-parallel ranks hold whole experts. */
 static inline bool pp_mesh_has_whole_experts(const struct pp_mesh *x)
 {

@@ -139,15 +139,12 @@ static bool is_enough(const struct turns *x)
     return x->run->request->fit_only && x->any && x->fits;
 }
 
-/* Takes turns, from a split for units that all have the same mode. */
-static int take_turns(struct turns *x, enum pp_recompute mode,
-                      struct pp_err *err)
+/* Takes turns, from the modes that units have. */
+static int take_turns(struct turns *x, struct pp_err *err)
 {
     size_t bytes = (x->run->n_stages + 1) * sizeof *x->bounds;
-    if (set_one_mode(x, mode, err) ||
-        pp_split_run_balance(x->run, x->bounds, err) || keep_better(x, err))
-        return -1;
-    for (int i = 0; i < MAX_TURNS && !is_enough(x); i++) {
+    int most = x->run->request->brief ? 1 : MAX_TURNS;
+    for (int i = 0; i < most && !is_enough(x); i++) {
         memcpy(x->before, x->bounds, bytes);
         if (pp_split_run_balance(x->run, x->bounds, err))
             return -1;
@@ -157,6 +154,17 @@ static int take_turns(struct turns *x, enum pp_recompute mode,
             return -1;
     }
     return 0;
+}
+
+/* Takes turns, from a split for units that all have the same mode. */
+static int turn_from(struct turns *x, enum pp_recompute mode,
+                     struct pp_err *err)
+{
+    return set_one_mode(x, mode, err) ||
+                   pp_split_run_balance(x->run, x->bounds, err) ||
+                   keep_better(x, err) || take_turns(x, err)
+               ? -1
+               : 0;
 }
 
 /* Sets a bound for all splits: the step without a limit and without
@@ -183,8 +191,14 @@ static int search_turns(struct turns *x, struct pp_err *err)
     int last = q->recompute_auto ? (int)n_modes(run) - 1 : PP_RECOMPUTE_NONE;
     if (run->shortest && !q->fit_only && bound_step(x, &bound, err))
         return -1;
-    for (int mode = PP_RECOMPUTE_NONE; mode <= last && !is_enough(x); mode++)
-        if (take_turns(x, (enum pp_recompute)mode, err))
+    /* In haste the split without a limit is the only start, unless no modes of
+     * its stages fit. */
+    bool started = run->shortest && q->brief && q->recompute_auto && x->fits;
+    if (started && take_turns(x, err))
+        return -1;
+    for (int mode = PP_RECOMPUTE_NONE;
+         mode <= last && !started && !is_enough(x); mode++)
+        if (turn_from(x, (enum pp_recompute)mode, err))
             return -1;
     memcpy(x->bounds, x->best, (run->n_stages + 1) * sizeof *x->bounds);
     if (set_stage_modes(x, x->best_modes, err))

@@ -358,8 +358,10 @@ int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
     m->first_ring = calloc(ranks + 1, sizeof *m->first_ring);
     m->n_workspaces = calloc(ranks, sizeof *m->n_workspaces);
     m->message_bytes = calloc(n_units, sizeof *m->message_bytes);
-    if (!m->first_ring || !m->message_bytes || !m->before || !m->first_stage ||
-        !m->stages || !m->first_peak || !m->n_workspaces) {
+    m->sizes = calloc((N_BLOCKS + 2) * (size_t)s->graph->n_stages + 1,
+                      sizeof *m->sizes);
+    if (!m->sizes || !m->first_ring || !m->message_bytes || !m->before ||
+        !m->first_stage || !m->stages || !m->first_peak || !m->n_workspaces) {
         pp_split_memory_finish(m);
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
@@ -407,32 +409,38 @@ static double add_rings(const struct pp_split_memory *m,
     return sum;
 }
 
-/* Returns the bytes of a peak. */
-static double add_peak(const struct pp_split_memory *m,
-                       const struct partition *x, int rank,
-                       const unsigned *count)
+/* Fills the bytes of what a peak of the rank counts. Returns how many there
+ * are. */
+static size_t fill_sizes(const struct pp_split_memory *m,
+                         const struct partition *x, int rank)
 {
     const int *stages = &m->stages[m->first_stage[rank]];
-    int n = m->first_stage[rank + 1] - m->first_stage[rank];
-    double sum = 0;
-    for (int i = 0; i < n; i++, count += N_BLOCKS) {
+    size_t n = (size_t)(m->first_stage[rank + 1] - m->first_stage[rank]);
+    double *size = m->sizes;
+    for (size_t i = 0; i < n; i++, size += N_BLOCKS) {
         int s = pp_original(m->graph, stages[i]);
-        if (s >= x->n_decided)
-            continue;
-        const double *from = m->before[x->bounds[s]];
-        const double *to = m->before[x->bounds[s + 1]];
+        bool known = s < x->n_decided;
+        const double *from = m->before[x->bounds[known ? s : 0]];
+        const double *to = m->before[x->bounds[known ? s + 1 : 0]];
         for (int b = 0; b < N_BLOCKS; b++)
-            sum += count[b] * (to[b] - from[b]);
+            size[b] = to[b] - from[b];
     }
     if (m->equal_messages)
-        return sum + *count * message_over(m, x, 0);
-    for (int i = 0; i < n; i++) {
+        *size++ = message_over(m, x, 0);
+    for (size_t i = 0; i < n && !m->equal_messages; i++) {
         int s = pp_original(m->graph, stages[i]);
-        if (count[i])
-            sum += count[i] * message_over(m, x, s);
-        if (count[n + i])
-            sum += count[n + i] * message_over(m, x, s + 1);
+        size[i] = message_over(m, x, s);
+        size[n + i] = message_over(m, x, s + 1);
     }
+    return n_counts_of(m, rank);
+}
+
+/* Returns the bytes of a peak. */
+static double add_peak(const double *size, const unsigned *count, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += count[i] * size[i];
     return sum;
 }
 
@@ -450,8 +458,9 @@ static double add_up(const struct pp_split_memory *m, const struct partition *x,
                    m->before[at[0]][PP_UNIT_TRAINED];
         workspace = larger(workspace, largest_workspace(m, at[0], at[1]));
     }
+    size_t width = fill_sizes(m, x, rank);
     for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++)
-        most = larger(most, add_peak(m, x, rank, &m->counts[m->at[k]]));
+        most = larger(most, add_peak(m->sizes, &m->counts[m->at[k]], width));
     return trained + m->n_workspaces[rank] * workspace + most +
            add_rings(m, x, rank);
 }
@@ -521,5 +530,6 @@ void pp_split_memory_finish(struct pp_split_memory *m)
     free(m->crossings);
     free(m->at);
     free(m->counts);
+    free(m->sizes);
     *m = (struct pp_split_memory){0};
 }

@@ -52,6 +52,7 @@ struct pp_split_memory {
                             that    begins or ends one of these stages (first those
                             that begin), or over any if messages are equal */
     size_t n_peaks, n_counts, peak_capacity, count_capacity;
+    double *sizes; /* scratch: the bytes of each count of a peak */
     struct pp_split_ring
         *rings;         /* sorted by rank; none if messages are equal */
     size_t *first_ring; /* per rank: index into rings; (n_ranks + 1) */

@@ -5,7 +5,7 @@
 
 bats_require_minimum_version 1.5.0
 
-TOOLS='ppsplit ppsched pppack pprun ppscore'
+TOOLS='ppmesh ppsplit ppsched pppack pprun ppscore'
 
 load tree_helpers
 

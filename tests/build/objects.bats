@@ -70,7 +70,7 @@ PLAN_TOOLS='ppsplit ppsched pppack'
         s,.*/((bash-completion|zsh|fish)/),\1,' | sort \
         >"$BATS_TEST_TMPDIR/got"
     {
-        for tool in ppsplit ppsched pppack pprun ppscore; do
+        for tool in ppmesh ppsplit ppsched pppack pprun ppscore; do
             echo "bin/$tool"
             echo "bash-completion/completions/$tool"
             echo "zsh/site-functions/_$tool"

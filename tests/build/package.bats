@@ -16,7 +16,7 @@ bats_require_minimum_version 1.5.0
     package=$(scripts/package -Dcuda=disabled)
     dpkg-deb --fsys-tarfile "$package" | tar -x -C "$BATS_TEST_TMPDIR"
     cd "$BATS_TEST_TMPDIR/usr"
-    for tool in pppack pprun ppsched ppscore ppsplit; do
+    for tool in ppmesh pppack pprun ppsched ppscore ppsplit; do
         bin/$tool -V | grep -q "^$tool "
         [ -s share/man/man1/$tool.1.gz ]
         [ -s share/bash-completion/completions/$tool ]

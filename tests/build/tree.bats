@@ -74,6 +74,7 @@ schedule/draw base draw schedule/ir schedule/memory schedule/simulate
 model base
 cost base data model schedule/ir schedule/simulate
 split base model cost schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
+mesh base model cost schedule/ir schedule/kinds schedule/simulate split
 pack base
 manifest base model cost schedule/files schedule/ir schedule/simulate
 data base

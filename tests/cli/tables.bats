@@ -44,7 +44,7 @@ fits() {
     fits ppsched --check --semantics all plan.json
     ppsched -p 4 -s interleaved -m 8 --export csv-comms --cost 1,1,1,9 >p.csv
     fits ppsched --check --semantics all --depth 0 --csv p.csv
-    for tool in ppsplit ppsched pppack pprun ppscore; do
+    for tool in ppmesh ppsplit ppsched pppack pprun ppscore; do
         fits $tool --help
         fits $tool --help all
     done

@@ -1,0 +1,779 @@
+/* SPDX-License-Identifier: MIT */
+#include "mesh/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/heap.h"
+#include "base/vec.h"
+
+const char *const pp_mesh_refusal_names[PP_N_MESH_REFUSALS] = {
+    [PP_MESH_REFUSED_TP] = "tp",
+    [PP_MESH_REFUSED_CP] = "cp",
+    [PP_MESH_REFUSED_EP] = "ep",
+    [PP_MESH_REFUSED_PP] = "pp",
+    [PP_MESH_REFUSED_BATCH] = "batch",
+    [PP_MESH_REFUSED_MEMORY] = "memory",
+    [PP_MESH_REFUSED_SCHEDULE] = "schedule"};
+
+enum { MAX_CHUNKS = 4, N_BUCKETS = 4096, MAX_SHAPES = 64 };
+
+/* Sequences of a mesh go through it in microbatches of this size. At first it
+ * has no order, and messages are free. */
+struct mesh_candidate {
+    struct pp_mesh mesh;
+    int64_t micro_batch;
+    bool ordered;
+};
+
+/* A candidate that is still to be bounded by kinds, or with one of its shapes
+ * and a mode of recomputation, PP_N_RECOMPUTES for any modes of stages. */
+struct node {
+    size_t candidate;
+    const struct pp_mesh_shape *shape; /* NULL: any */
+    int mode;
+    double bound, estimate;
+    bool learnt; /* the estimate is by what plans of its kind took */
+};
+
+struct shape_link {
+    struct pp_mesh_shape shape;
+    struct shape_link *next;
+};
+
+struct mesh_search {
+    const struct pp_mesh_problem *p;
+    struct pp_mesh_found *found;
+    struct pp_arena arena;      /* of the search alone */
+    struct pp_machine unlinked; /* the machine with free messages */
+    struct pp_mesh_classes classes;
+    struct pp_mesh_unit *units; /* scratch, per class */
+    struct {
+        struct mesh_candidate *items;
+        size_t n, capacity;
+    } candidates;
+    struct {
+        struct node *items;
+        size_t n, capacity;
+    } nodes;
+    struct pp_heap heap;
+    size_t heap_capacity;
+    struct shape_link *buckets[N_BUCKETS];
+    /* By kind and mode: least step of a plan over its estimate; 0: none yet. */
+    double longer[PP_MAX_KINDS][PP_N_RECOMPUTES + 1];
+    double best;
+    double resolved; /* least bound of what was planned */
+    double nearest;  /* least need of what does not fit */
+};
+
+/* --- requests --- */
+
+static bool same(double a, double b)
+{
+    return a <= b && a >= b;
+}
+
+static struct pp_split_request request_of(const struct mesh_search *x,
+                                          const struct mesh_candidate *c)
+{
+    struct pp_split_request q = *x->p->request;
+    q.shard.mesh = c->mesh;
+    q.machine = c->ordered ? q.machine : &x->unlinked;
+    q.n_ranks = c->mesh.pp;
+    q.microbatch.tokens = c->micro_batch * q.microbatch.seq_len;
+    q.n_microbatches = x->p->global_batch / (c->mesh.dp * c->micro_batch);
+    return q;
+}
+
+static bool is_fixed(int64_t fixed, int64_t value)
+{
+    return fixed > 0 && fixed != value;
+}
+
+/* Sets the room for rows of experts to that of the request, or to the most that
+ * may come. */
+static void set_expert_limit(const struct mesh_search *x, struct pp_mesh *m)
+{
+    const struct pp_split_request *q = x->p->request;
+    size_t limit = (size_t)q->shard.mesh.expert_limit;
+    size_t most = pp_mesh_most_expert_rows(m, q->shard.model);
+    m->expert_limit = m->ep == 1 ? 0 : (int)(limit < most ? limit : most);
+}
+
+/* --- shapes --- */
+
+/* Finds the shape of a kind in the table, or makes it. */
+static int find_shape(struct mesh_search *x, const struct pp_mesh_shape *like,
+                      const struct pp_mesh_shape **shape, struct pp_err *err)
+{
+    const int key[] = {like->placement, like->n_ranks, like->n_chunks,
+                       like->n_microbatches};
+    uint64_t h = pp_fnv(PP_FNV_START, key, sizeof key);
+    h = pp_fnv(h, like->kind->name, strlen(like->kind->name));
+    struct shape_link **at = &x->buckets[h % N_BUCKETS];
+    for (; *at; at = &(*at)->next) {
+        const struct pp_mesh_shape *s = &(*at)->shape;
+        if (s->kind == like->kind && s->placement == like->placement &&
+            s->n_ranks == like->n_ranks && s->n_chunks == like->n_chunks &&
+            s->n_microbatches == like->n_microbatches) {
+            *shape = s;
+            return 0;
+        }
+    }
+    *at = pp_arena_alloc(&x->arena, 1, sizeof **at);
+    if (!*at)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    (*at)->shape = *like;
+    *shape = &(*at)->shape;
+    return pp_mesh_shape_init(&(*at)->shape, &x->arena, err);
+}
+
+/* Sets how a kind is placed, in its next number of chunks after n_chunks.
+ * Returns false if there is no more. */
+static bool next_place(const struct mesh_search *x, struct pp_mesh_shape *s)
+{
+    const struct pp_kind *k = s->kind;
+    int step = k->v ? 2 : 1;
+    bool one = k->n_chunks <= 1, any = s->n_ranks > 1 && !one;
+    size_t n_units =
+        x->classes.all ? pp_model_n_units(x->p->request->shard.model) : 0;
+    s->placement = k->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+    s->n_chunks = s->n_chunks == 0 ? (one ? 1 : 2) : s->n_chunks + step;
+    if (one ? s->n_chunks > 1 : !any)
+        return false;
+    return s->n_chunks <= MAX_CHUNKS &&
+           (size_t)s->n_chunks * (size_t)s->n_ranks <= n_units;
+}
+
+/* --- nodes --- */
+
+static bool is_before(const void *ctx, uint32_t a, uint32_t b)
+{
+    const struct mesh_search *x = ctx;
+    const struct node *p = &x->nodes.items[a], *q = &x->nodes.items[b];
+    if (p->estimate < q->estimate || p->estimate > q->estimate)
+        return p->estimate < q->estimate;
+    return a < b;
+}
+
+static void add_node(struct mesh_search *x, struct node n)
+{
+    PP_VEC_PUSH(&x->nodes, n);
+    pp_array_reserve(&x->heap.items, &x->heap_capacity, x->nodes.n,
+                     sizeof *x->heap.items);
+    pp_heap_push(&x->heap, (uint32_t)(x->nodes.n - 1));
+}
+
+/* Returns the quickest message between rows that follow each other. */
+static double quickest_message(const struct pp_split_request *q, double bytes)
+{
+    const struct pp_layout l = {.components = {{.mesh = q->shard.mesh}},
+                                .n_components = 1};
+    double least = INFINITY;
+    for (int r = 0; r < q->shard.mesh.pp && q->shard.mesh.pp > 1; r++) {
+        struct pp_link x =
+            pp_machine_rows(q->machine, &l, r, (r + 1) % q->shard.mesh.pp);
+        least = fmin(least, x.seconds + x.per_byte * bytes);
+    }
+    return isinf(least) ? 0 : least;
+}
+
+static struct pp_mesh_bound bound_of(const struct mesh_search *x,
+                                     const struct pp_split_request *q)
+{
+    return (struct pp_mesh_bound){
+        .classes = &x->classes,
+        .units = x->units,
+        .limit =
+            q->memory_bytes ? (double)q->memory_bytes * (1 + 1e-9) : INFINITY};
+}
+
+/* Adds a shape of a candidate with each mode that may be better than what was
+ * found. Any modes of stages are not tried if none probably do as well without
+ * recomputation, whose node then has the bound of both. */
+static void add_shape(struct mesh_search *x, const struct node *of,
+                      const struct pp_mesh_shape *shape,
+                      const struct pp_mesh_bound *b)
+{
+    int only = x->p->fixed.recompute;
+    bool one = x->p->fixed.one_mode;
+    struct pp_mesh_least any = pp_mesh_shape_least(shape, b, PP_N_RECOMPUTES);
+    for (int mode = 0; mode <= PP_N_RECOMPUTES - one; mode++) {
+        if (only >= 0 && mode != only)
+            continue;
+        struct pp_mesh_least l =
+            mode == PP_N_RECOMPUTES
+                ? any
+                : pp_mesh_shape_least(shape, b, (enum pp_recompute)mode);
+        bool enough = only < 0 && !one && mode == PP_RECOMPUTE_NONE &&
+                      l.estimate <= any.estimate * (1 + 1e-3);
+        if (enough)
+            l.bound = fmin(l.bound, any.bound);
+        const struct node n = {of->candidate, shape, mode,
+                               fmax(of->bound, l.bound),
+                               fmax(of->bound, l.estimate)};
+        x->found->n_bounds++;
+        if (isfinite(n.bound) && n.bound < x->best)
+            add_node(x, n);
+        if (enough)
+            return;
+    }
+}
+
+/* Reports whether a kind is tried on a mesh. */
+static bool is_tried(const struct mesh_search *x, const struct pp_kind *k,
+                     int pp)
+{
+    const struct pp_kind *only = x->p->fixed.kind;
+    const char *const *name = x->p->fixed.kinds;
+    while (name && *name && strcmp(*name, k->name) != 0)
+        name++;
+    if (only || (name && !*name))
+        return k == only;
+    return !k->slices && !k->copies && (pp > 1 || !strcmp(k->name, "1f1b"));
+}
+
+/* Bounds a candidate by each kind. */
+static int expand(struct mesh_search *x, struct node n, struct pp_err *err)
+{
+    const struct mesh_candidate *c = &x->candidates.items[n.candidate];
+    const struct pp_split_request q = request_of(x, c);
+    pp_mesh_units(&x->classes, &q, x->units);
+    struct pp_mesh_bound b = bound_of(x, &q);
+    b.message = quickest_message(&q, x->units[x->classes.main].output);
+    for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
+        struct pp_mesh_shape like = {.kind = *k,
+                                     .n_ranks = c->mesh.pp,
+                                     .n_microbatches = (int)q.n_microbatches};
+        while (is_tried(x, *k, c->mesh.pp) && next_place(x, &like)) {
+            const struct pp_mesh_shape *shape = NULL;
+            if (is_fixed(x->p->fixed.chunks, like.n_chunks))
+                continue;
+            if (find_shape(x, &like, &shape, err))
+                return -1;
+            if (shape->runs)
+                add_shape(x, &n, shape, &b);
+        }
+    }
+    return 0;
+}
+
+/* Adds a candidate if its bound is finite. */
+static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
+                          bool *fits)
+{
+    const struct pp_split_request q = request_of(x, c);
+    pp_mesh_units(&x->classes, &q, x->units);
+    const struct pp_mesh_bound b = bound_of(x, &q);
+    struct pp_mesh_least least =
+        pp_mesh_least(c->mesh.pp, (int)q.n_microbatches, &b);
+    *fits = isfinite(least.bound);
+    if (!*fits || least.bound >= x->best)
+        return;
+    PP_VEC_PUSH(&x->candidates, *c);
+    add_node(x, (struct node){x->candidates.n - 1, NULL, 0, least.bound,
+                              least.estimate});
+}
+
+/* --- plans --- */
+
+/* Sets the profile of a row for its mesh. */
+static int set_profile(struct mesh_search *x, struct pp_arena *a,
+                       struct pp_split_request *q, struct pp_err *err)
+{
+    size_t n = pp_model_n_units(q->shard.model);
+    struct pp_profile *profile = pp_arena_alloc(a, 1, sizeof *profile);
+    if (!profile)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    *profile = (struct pp_profile){
+        .units = pp_arena_alloc(a, n, sizeof *profile->units), .n_units = n};
+    if (!profile->units)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_mesh_profile(&x->classes, q, profile);
+    q->profile = profile;
+    return 0;
+}
+
+/* Copies the split and the modes of a plan to the row's request. */
+static int keep_split(const struct pp_split_plan *plan, struct pp_arena *a,
+                      struct pp_split_request *q, struct pp_err *err)
+{
+    size_t n = plan->run.n_stages;
+    size_t *bounds = pp_arena_alloc(a, n + 1, sizeof *bounds);
+    enum pp_recompute *modes = pp_arena_alloc(a, n, sizeof *modes);
+    if (!bounds || !modes)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    memcpy(bounds, plan->bounds, (n + 1) * sizeof *bounds);
+    bool any = false;
+    for (size_t s = 0; s < n; s++) {
+        modes[s] = pp_split_stage_mode(plan, (int)s);
+        any |= modes[s] != PP_RECOMPUTE_NONE;
+    }
+    q->bounds = bounds;
+    q->stage_modes = any ? modes : NULL;
+    q->recompute = PP_RECOMPUTE_NONE;
+    q->recompute_auto = false;
+    return 0;
+}
+
+/* Plans a request into a row. The step is infinite if the kind refuses. */
+static int plan_row(const struct pp_split_request *q, struct pp_arena *a,
+                    struct pp_mesh_row *row, struct pp_err *err)
+{
+    struct pp_split_plan plan;
+    struct pp_err refusal = {0};
+    row->request = *q;
+    row->step = INFINITY;
+    row->fits = false;
+    row->least = 0;
+    int rc = pp_split_plan(&row->request, &plan, &refusal);
+    if (!rc) {
+        row->need = pp_split_plan_need(&plan, pp_split_plan_fullest(&plan));
+        row->fits = q->memory_bytes == 0 || pp_split_plan_fits(&plan);
+        row->least = plan.run.shortest ? plan.run.found.bound : 0;
+        rc = pp_split_step_seconds(&plan, &row->step, &refusal) ||
+                     keep_split(&plan, a, &row->request, &refusal)
+                 ? -1
+                 : 0;
+    }
+    pp_split_plan_finish(&plan);
+    if (rc && refusal.code == PP_EXIT_SYSTEM) {
+        *err = refusal;
+        return -1;
+    }
+    row->fits &= rc == 0;
+    return 0;
+}
+
+static bool same_mesh(const struct pp_mesh *a, const struct pp_mesh *b)
+{
+    return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep &&
+           a->pp == b->pp && a->dp == b->dp &&
+           a->experts_over_tp == b->experts_over_tp;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct pp_mesh_row *x = a, *y = b;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Adds a row, or puts it in the place of a longer one of its mesh. */
+static void add_row(struct mesh_search *x, const struct pp_mesh_row *row)
+{
+    struct pp_mesh_found *f = x->found;
+    x->best = fmin(x->best, row->step);
+    for (size_t i = 0; i < f->n_rows; i++)
+        if (same_mesh(&f->rows[i].request.shard.mesh,
+                      &row->request.shard.mesh)) {
+            if (row->step < f->rows[i].step)
+                f->rows[i] = *row;
+            return;
+        }
+    pp_array_reserve(&f->rows, &f->capacity, f->n_rows + 1, sizeof *f->rows);
+    f->rows[f->n_rows++] = *row;
+}
+
+/* Returns what the plans of a kind and mode took in comparison. */
+static double *longer_of(struct mesh_search *x, const struct node *n)
+{
+    size_t k = 0;
+    while (pp_kinds[k] != n->shape->kind)
+        k++;
+    return &x->longer[k][n->mode];
+}
+
+/* Postpones a shape whose kind took longer than was estimated, so that others
+ * get their turn. Returns true if it did. */
+static bool postpone(struct mesh_search *x, uint32_t at)
+{
+    struct node *n = &x->nodes.items[at];
+    double longer = *longer_of(x, n);
+    if (n->learnt || longer <= 1)
+        return false;
+    n->learnt = true;
+    n->estimate *= longer;
+    pp_heap_push(&x->heap, at);
+    return true;
+}
+
+/* Plans a shape of a candidate exactly. */
+static int plan_node(struct mesh_search *x, const struct node *n,
+                     struct pp_err *err)
+{
+    const struct mesh_candidate *c = &x->candidates.items[n->candidate];
+    struct pp_split_request q = request_of(x, c);
+    struct pp_mesh_row row = {.micro_batch = c->micro_batch};
+    q.kind = n->shape->kind->name;
+    q.placement = n->shape->placement;
+    q.n_chunks = n->shape->n_chunks;
+    q.shortest = true;
+    q.brief = true;
+    q.plan_buffers = true;
+    q.recompute_auto = n->mode == PP_N_RECOMPUTES;
+    q.recompute =
+        q.recompute_auto ? PP_RECOMPUTE_NONE : (enum pp_recompute)n->mode;
+    if (set_profile(x, &x->found->arena, &q, err) ||
+        plan_row(&q, &x->found->arena, &row, err))
+        return -1;
+    x->found->n_plans++;
+    double least = fmax(n->bound, row.least);
+    double *longer = longer_of(x, n);
+    double took = row.fits ? row.step / n->estimate : 2;
+    *longer = *longer > 0 ? fmin(*longer, took) : took;
+    row.least = least;
+    if (row.fits) {
+        x->resolved = fmin(x->resolved, least);
+        add_row(x, &row);
+        return 0;
+    }
+    if (isfinite(row.step) && row.need < x->nearest) {
+        x->nearest = row.need;
+        x->found->nearest = row;
+    }
+    return 0;
+}
+
+/* --- the obvious plan --- */
+
+/* Divides the layers evenly; the first units and the last ones are at the ends.
+ */
+static int even_bounds(const struct pp_model *m, size_t pp, struct pp_arena *a,
+                       size_t **bounds, struct pp_err *err)
+{
+    size_t *counts = pp_arena_alloc(a, pp, sizeof *counts);
+    *bounds = pp_arena_alloc(a, pp + 1, sizeof **bounds);
+    if (!counts || !*bounds)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < pp; s++)
+        counts[s] = m->n_layers * (s + 1) / pp - m->n_layers * s / pp;
+    pp_split_layer_bounds(m, counts, pp, *bounds);
+    return 0;
+}
+
+/* Plans 1f1b on an even split with a mode. */
+static int plan_evenly(struct mesh_search *x, const struct mesh_candidate *c,
+                       enum pp_recompute mode, struct pp_mesh_row *row,
+                       struct pp_err *err)
+{
+    struct pp_arena *a = &x->found->arena;
+    struct pp_split_request q = request_of(x, c);
+    size_t *bounds;
+    *row = (struct pp_mesh_row){.micro_batch = c->micro_batch};
+    q.kind = "1f1b";
+    q.n_chunks = 1;
+    q.plan_buffers = true;
+    q.recompute = mode;
+    if (even_bounds(q.shard.model, (size_t)c->mesh.pp, a, &bounds, err) ||
+        set_profile(x, a, &q, err))
+        return -1;
+    q.bounds = bounds;
+    return plan_row(&q, a, row, err);
+}
+
+/* Returns the most ranks up to `most` that divide n and that the check allows
+ * as the value that is set. */
+static int most_ranks(const struct mesh_search *x, struct pp_mesh *m,
+                      int *value, int most, int n)
+{
+    const struct pp_split_request *q = x->p->request;
+    for (*value = most; *value > 1; --*value) {
+        struct pp_err none = {0};
+        if (n % *value == 0 &&
+            !pp_mesh_check(m, q->shard.model, (size_t)q->microbatch.seq_len,
+                           &none))
+            break;
+    }
+    return *value;
+}
+
+/* Plans what one would try first: tensor-parallel ranks as many as a node has,
+ * the fewest pipeline ranks with which it fits, and one sequence at a time. */
+static int plan_obvious(struct mesh_search *x, struct pp_err *err)
+{
+    const struct pp_mesh_problem *p = x->p;
+    const struct pp_model *model = p->request->shard.model;
+    struct mesh_candidate c = {p->request->shard.mesh, 1, true};
+    struct pp_mesh *m = &c.mesh;
+    *m = (struct pp_mesh){1, 1, 1, 1, 1, .cp_exchange = m->cp_exchange};
+    m->tp = most_ranks(x, m, &m->tp,
+                       p->node < p->n_ranks ? p->node : p->n_ranks, p->n_ranks);
+    for (m->pp = 1; m->pp <= p->n_ranks / m->tp; m->pp++) {
+        m->dp = p->n_ranks / m->tp / m->pp;
+        m->ep = 1;
+        m->expert_limit = 0;
+        if (p->n_ranks / m->tp % m->pp || p->global_batch % m->dp ||
+            (size_t)m->pp > model->n_layers)
+            continue;
+        if (model->moe.n_experts)
+            (void)most_ranks(x, m, &m->ep, p->node < m->dp ? p->node : m->dp,
+                             m->dp);
+        set_expert_limit(x, m);
+        for (int mode = 0; mode < PP_N_RECOMPUTES; mode++) {
+            if (plan_evenly(x, &c, (enum pp_recompute)mode, &x->found->obvious,
+                            err))
+                return -1;
+            if (x->found->obvious.fits)
+                return 0;
+        }
+    }
+    return 0;
+}
+
+/* --- the space --- */
+
+/* Returns the reason for an error of pp_mesh_check. */
+static enum pp_mesh_refusal reason_of(const struct pp_err *err)
+{
+    const char *setting = err->setting ? err->setting : "";
+    return !strcmp(setting, "tp")   ? PP_MESH_REFUSED_TP
+           : !strcmp(setting, "ep") ? PP_MESH_REFUSED_EP
+                                    : PP_MESH_REFUSED_CP;
+}
+
+/* Adds a mesh with each division of weights and each size of microbatches,
+ * until one needs too much memory. */
+static void add_microbatches(struct mesh_search *x, struct pp_mesh mesh,
+                             bool *fits)
+{
+    const struct pp_mesh_fixed *f = &x->p->fixed;
+    int64_t each = x->p->global_batch / mesh.dp;
+    for (int zero = 1; zero <= 3; zero += 2) {
+        int as = f->zero < 0 ? zero : f->zero;
+        if (zero == 3 && (f->zero >= 0 || mesh.dp * mesh.cp == 1))
+            break;
+        mesh.whole_state = as == 0;
+        mesh.divided_weights = as == 3;
+        bool fit = true;
+        for (int64_t b = 1; b <= each && fit; b++) {
+            if (each % b || is_fixed(f->micro_batch, b))
+                continue;
+            const struct mesh_candidate c = {mesh, b, false};
+            add_candidate(x, &c, &fit);
+            *fits |= fit;
+        }
+    }
+}
+
+/* Adds a mesh. */
+static void add_mesh(struct mesh_search *x, const struct pp_mesh *mesh)
+{
+    const struct pp_mesh_problem *p = x->p;
+    struct pp_err refusal = {0};
+    bool fits = false;
+    x->found->n_meshes++;
+    enum pp_mesh_refusal why = PP_MESH_REFUSED_MEMORY;
+    if (pp_mesh_check(mesh, p->request->shard.model,
+                      (size_t)p->request->microbatch.seq_len, &refusal))
+        why = reason_of(&refusal);
+    else if ((size_t)mesh->pp > pp_model_n_units(p->request->shard.model) ||
+             mesh->pp > PP_MESH_MOST_ROWS)
+        why = PP_MESH_REFUSED_PP;
+    else if (p->global_batch % mesh->dp)
+        why = PP_MESH_REFUSED_BATCH;
+    else
+        add_microbatches(x, *mesh, &fits);
+    x->found->n_refused[why] += !fits;
+    if (p->progress && x->found->n_meshes % 64 == 0)
+        x->found->stopped |=
+            p->progress(p->ctx, x->found->n_meshes, 0, x->best);
+}
+
+/* Adds the meshes of tp x cp x pp x dp ranks, with any groups of experts. */
+static void add_groups(struct mesh_search *x, struct pp_mesh mesh)
+{
+    const struct pp_mesh_fixed *f = &x->p->fixed;
+    const struct pp_moe *e = &x->p->request->shard.model->moe;
+    size_t experts = e->n_experts ? e->n_experts : 1;
+    for (int over = 0; over <= (experts > 1 && mesh.tp > 1); over++) {
+        mesh.experts_over_tp = over;
+        if (f->experts_over_tp >= 0 && f->experts_over_tp != over)
+            continue;
+        size_t ranks = pp_mesh_expert_ranks(&mesh);
+        for (mesh.ep = 1;
+             (size_t)mesh.ep <= ranks && (size_t)mesh.ep <= experts;
+             mesh.ep++) {
+            if (ranks % (size_t)mesh.ep || experts % (size_t)mesh.ep ||
+                is_fixed(f->ep, mesh.ep))
+                continue;
+            set_expert_limit(x, &mesh);
+            add_mesh(x, &mesh);
+        }
+    }
+}
+
+static void add_meshes(struct mesh_search *x)
+{
+    const struct pp_mesh_fixed *f = &x->p->fixed;
+    struct pp_mesh m = x->p->request->shard.mesh;
+    int n = x->p->n_ranks;
+    for (m.tp = 1; m.tp <= n; m.tp++)
+        for (m.cp = 1; n % m.tp == 0 && m.cp <= n / m.tp; m.cp++)
+            for (m.pp = 1; n / m.tp % m.cp == 0 && m.pp <= n / m.tp / m.cp;
+                 m.pp++) {
+                if (n / m.tp / m.cp % m.pp || x->found->stopped)
+                    continue;
+                m.dp = n / m.tp / m.cp / m.pp;
+                if (is_fixed(f->tp, m.tp) || is_fixed(f->cp, m.cp) ||
+                    is_fixed(f->pp, m.pp) || is_fixed(f->dp, m.dp))
+                    continue;
+                add_groups(x, m);
+            }
+}
+
+/* --- orders --- */
+
+/* Returns by how many ranks the ends of a message between rows differ. */
+static int message_stride(const struct pp_mesh *m)
+{
+    const int size[PP_N_AXES] = {[PP_AXIS_TP] = m->tp,
+                                 [PP_AXIS_CP] = m->cp,
+                                 [PP_AXIS_DP] = m->dp,
+                                 [PP_AXIS_PP] = m->pp};
+    enum pp_axis axes[PP_N_AXES];
+    int stride = 1;
+    pp_mesh_axes(m, axes);
+    for (int i = 0; axes[i] != PP_AXIS_PP; i++)
+        stride *= size[axes[i]];
+    return stride;
+}
+
+/* Reports whether two strides cross the same levels from every rank. */
+static bool same_levels(const struct pp_machine *m, int a, int b)
+{
+    bool same = true;
+    for (size_t k = 0; k < m->n_levels; k++)
+        same &= m->levels[k].size == 0 ||
+                (a >= m->levels[k].size && b >= m->levels[k].size);
+    return same || a == b;
+}
+
+/* Reports whether an order differs from those before it on the axes of the
+ * mesh. */
+static bool is_new_order(struct pp_mesh m)
+{
+    const int size[PP_N_AXES] = {[PP_AXIS_TP] = m.tp,
+                                 [PP_AXIS_CP] = m.cp,
+                                 [PP_AXIS_DP] = m.dp,
+                                 [PP_AXIS_PP] = m.pp};
+    enum pp_axis axes[PP_N_AXES], other[PP_N_AXES];
+    pp_mesh_axes(&m, axes);
+    for (int before = m.order - 1; before >= 0; before--) {
+        int i = 0, k = 0;
+        m.order = before;
+        pp_mesh_axes(&m, other);
+        for (;; i++, k++) {
+            while (i < PP_N_AXES && size[axes[i]] == 1)
+                i++;
+            while (k < PP_N_AXES && size[other[k]] == 1)
+                k++;
+            if (i == PP_N_AXES || axes[i] != other[k])
+                break;
+        }
+        if (i == PP_N_AXES)
+            return false;
+    }
+    return true;
+}
+
+enum { N_TP_FIRST = 6 }; /* orders with tp fastest are the first */
+
+/* Adds the orders of a candidate that take other times than those before. */
+static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
+{
+    int first = x->p->fixed.order < 0 ? 0 : x->p->fixed.order;
+    int last = x->p->fixed.order < 0 ? N_TP_FIRST - 1 : x->p->fixed.order;
+    size_t start = x->candidates.n;
+    c.ordered = true;
+    for (c.mesh.order = first; c.mesh.order <= last; c.mesh.order++) {
+        bool fits, known = first < last && !is_new_order(c.mesh);
+        size_t n = x->candidates.n;
+        if (known)
+            continue;
+        add_candidate(x, &c, &fits);
+        for (size_t i = start; i < n && n < x->candidates.n; i++) {
+            struct node *is = &x->nodes.items[x->nodes.n - 1],
+                        *was = is - (n - i);
+            const struct pp_mesh *m = &x->candidates.items[i].mesh;
+            if (same(is->bound, was->bound) &&
+                same_levels(x->p->request->machine, message_stride(m),
+                            message_stride(&c.mesh)))
+                is->bound = INFINITY; /* it is never visited */
+        }
+    }
+}
+
+/* --- the search --- */
+
+static int visit(struct mesh_search *x, struct pp_err *err)
+{
+    const struct pp_mesh_problem *p = x->p;
+    while (x->heap.n > 0 && !x->found->stopped &&
+           x->found->n_plans < p->n_plans) {
+        uint32_t at = pp_heap_pop(&x->heap);
+        const struct node n = x->nodes.items[at];
+        if (n.bound >= x->best || (n.shape && postpone(x, at)))
+            continue;
+        const struct mesh_candidate c = x->candidates.items[n.candidate];
+        if (!n.shape && !c.ordered)
+            expand_orders(x, c);
+        else if (n.shape ? plan_node(x, &n, err) : expand(x, n, err))
+            return -1;
+        if (p->progress)
+            x->found->stopped |= p->progress(p->ctx, x->found->n_meshes,
+                                             x->found->n_plans, x->best);
+    }
+    return 0;
+}
+
+/* Sets the bound: the least of what was planned and what was not. */
+static void set_bound(struct mesh_search *x)
+{
+    double least = fmin(x->best, x->resolved);
+    for (size_t i = 0; i < x->heap.n; i++)
+        least = fmin(least, x->nodes.items[x->heap.items[i]].bound);
+    x->found->bound = isfinite(least) ? least : 0;
+}
+
+int pp_mesh_search(const struct pp_mesh_problem *p, struct pp_mesh_found *found,
+                   struct pp_err *err)
+{
+    struct mesh_search x = {.p = p,
+                            .found = found,
+                            .best = INFINITY,
+                            .resolved = INFINITY,
+                            .nearest = INFINITY};
+    struct pp_split_request one = *p->request;
+    one.shard.mesh = (struct pp_mesh){1, 1, 1, 1, 1};
+    one.microbatch.tokens = one.microbatch.seq_len;
+    x.unlinked = *p->request->machine;
+    x.unlinked.n_levels = 0;
+    x.heap.before = is_before;
+    x.heap.ctx = &x;
+    *found = (struct pp_mesh_found){0};
+    int rc = pp_mesh_classes_init(&x.classes, &found->arena, &one, err);
+    if (!rc) {
+        x.units = pp_arena_alloc(&x.arena, x.classes.n, sizeof *x.units);
+        add_meshes(&x);
+        rc = visit(&x, err);
+    }
+    rc = rc || plan_obvious(&x, err) ? -1 : 0;
+    if (!rc) {
+        set_bound(&x);
+        qsort(found->rows, found->n_rows, sizeof *found->rows, by_step);
+    }
+    free(x.candidates.items);
+    free(x.nodes.items);
+    free(x.heap.items);
+    pp_arena_finish(&x.arena);
+    return rc;
+}
+
+void pp_mesh_found_finish(struct pp_mesh_found *found)
+{
+    free(found->rows);
+    pp_arena_finish(&found->arena);
+    *found = (struct pp_mesh_found){0};
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* shape - what a kind of schedule asks of every split: paths through its order,
+ * and the microbatches that its ranks keep. Pure.
+ *
+ * Both follow from the kind and from the numbers of ranks, chunks and
+ * microbatches alone, so that thousands of meshes share one shape. */
+#ifndef PP_MESH_SHAPE_H
+#define PP_MESH_SHAPE_H
+
+#include "mesh/units.h"
+#include "schedule/kinds/kind.h"
+
+struct pp_mesh_shape {
+    const struct pp_kind *kind;
+    enum pp_placement placement;
+    int n_ranks, n_chunks, n_microbatches;
+    /* Filled by pp_mesh_shape_init. */
+    bool runs; /* else the kind refuses these numbers */
+    int n_stages;
+    /* Per stage: how often a path through the order has each of its times, in
+     * the mean over some paths; and messages on them. */
+    double (*weight)[PP_N_TIMES], messages;
+    /* Per stage: microbatches whose blocks its rank keeps at one instant. */
+    double (*kept)[PP_N_SAVED_BLOCKS];
+    int *row; /* per stage */
+};
+
+/* Fills a shape whose first line is set, in memory of the arena. */
+int pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a,
+                       struct pp_err *err) PP_MUST_USE;
+
+/* The units of a model on a mesh, to be split for a shape. */
+struct pp_mesh_bound {
+    const struct pp_mesh_classes *classes;
+    const struct pp_mesh_unit *units;
+    double limit;   /* bytes of a rank */
+    double message; /* seconds of the quickest message */
+};
+
+/* The most pipeline ranks. */
+enum { PP_MESH_MOST_ROWS = 512 };
+
+/* A lower bound of the step for every split with one mode of recomputation, or
+ * with PP_N_RECOMPUTES for any modes of stages; and an estimate. Both are
+ * infinite if nothing fits. */
+struct pp_mesh_least {
+    double bound, estimate;
+};
+struct pp_mesh_least pp_mesh_shape_least(const struct pp_mesh_shape *x,
+                                         const struct pp_mesh_bound *b,
+                                         enum pp_recompute mode);
+
+/* The same for every schedule on so many ranks: a rank keeps one microbatch,
+ * and never waits. */
+struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
+                                   const struct pp_mesh_bound *b);
+
+#endif

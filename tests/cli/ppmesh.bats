@@ -1,0 +1,139 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppmesh: the plan, the table, settings for other systems, and refusals.
+
+bats_require_minimum_version 1.5.0
+load split_helpers
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    llama 12 >model.json
+    jq '.torch_dtype = "bfloat16"' model.json >bf16.json
+    jq '. + {architectures: ["MixtralForCausalLM"], model_type: "mixtral",
+        num_local_experts: 8, num_experts_per_tok: 2}' bf16.json >experts.json
+    on8=(--gpus 8 --gpu h100 --node 4 --global-batch 16 --seq-len 2048)
+}
+
+@test "the step is that of ppsched and of ppsplit, and the memory too" {
+    ppmesh -q "${on8[@]}" --plans 4 --memory 3GiB bf16.json >plan.json
+    ppmesh -q "${on8[@]}" --plans 4 --memory 3GiB --json bf16.json >table.json
+    ppsched --stats plan.json >stats.json
+    [ "$(jq '.plans[0].step_seconds' table.json)" = "$(jq .step stats.json)" ]
+    ppsplit -q -t --json plan.json >split.json
+    jq -e --slurpfile t table.json \
+        '[.memory[] | add] | max == $t[0].plans[0].memory_bytes' \
+        <(jq '{memory: [.ranks[].bytes | map(.)]}' split.json) ||
+        jq '.ranks[0]' split.json
+}
+
+@test "the order of rows, their bound and the gap" {
+    ppmesh -q "${on8[@]}" --plans 12 --json bf16.json >table.json
+    jq -e '(.plans | map(.step_seconds)) as $s | $s == ($s | sort) and
+        .lower_bound_seconds <= $s[0] and .lower_bound_seconds > 0 and
+        (.gap - (1 - .lower_bound_seconds / $s[0]) | fabs) < 1e-12 and
+        .obvious.step_seconds >= .lower_bound_seconds' table.json
+    jq -e '.plans | all(.tp * .cp * .pp * .dp == 8 and
+        .microbatches * .micro_batch_size * .dp == 16 and
+        .memory_bytes <= .limit_bytes and
+        (.shares | add) < 1 and (.shares.bubble >= -1e-9))' table.json
+    jq -e '.meshes == 20 and (.refused | add) < 20' table.json
+    ppmesh -q "${on8[@]}" --plans 12 --json bf16.json | cmp - table.json
+}
+
+@test "settings are kept" {
+    ppmesh -q "${on8[@]}" --plans 4 --json --micro-batch-size 2 \
+        --fix tp=2,pp=2,zero=3,schedule=1f1b,recompute=full,order=tp-dp-cp-pp \
+        bf16.json >table.json
+    jq -e '.plans | length > 0 and all(.tp == 2 and .pp == 2 and .zero == 3 and
+        .schedule == "1f1b" and .micro_batch_size == 2 and
+        (.recompute | unique == ["full"]) and .order == "tp-dp-cp-pp")' \
+        table.json
+}
+
+@test "less memory takes more time, or nothing fits" {
+    step() {
+        ppmesh -q "${on8[@]}" --plans 8 --fix tp=1,cp=1,pp=4,dp=2 --memory "$1" \
+            --json bf16.json | jq '.plans[0].step_seconds'
+    }
+    wide=$(step 40GiB) narrow=$(step 1600MiB)
+    awk -v a="$wide" -v b="$narrow" 'BEGIN { exit !(a < b) }'
+    run -1 --separate-stderr ppmesh -q "${on8[@]}" --memory 500MiB bf16.json
+    [ -z "$output" ]
+    [[ $stderr == "ppmesh: no mesh of 20 fits in 500.00 MiB; "*" needs least, "* ||
+        $stderr == "ppmesh: none of 20 meshes fits in 500.00 MiB; refused for: "* ]]
+}
+
+@test "experts are divided, with room for twice the even rows" {
+    ppmesh -q "${on8[@]}" --plans 8 --fix ep=4 experts.json >plan.json
+    jq -e '.mesh.ep == 4 and .mesh.expert_limit == 4' plan.json
+    ppsched --check plan.json
+    run -2 ppmesh -q "${on8[@]}" --fix tp bf16.json
+}
+
+@test "settings of Megatron-LM name what they lack" {
+    ppmesh -q "${on8[@]}" --plans 6 --export megatron-args experts.json >args
+    for flag in tensor-model-parallel-size context-parallel-size \
+        expert-model-parallel-size expert-tensor-parallel-size \
+        pipeline-model-parallel-size micro-batch-size global-batch-size \
+        seq-length bf16; do
+        grep -q "^--$flag" args
+    done
+    run -1 grep -vE '^(--|# )' args
+    ppmesh -q "${on8[@]}" --plans 6 --fix pp=2,zero=3,order=tp-dp-cp-pp,cp=2,schedule=1f1b \
+        --export megatron-args bf16.json >args
+    grep -q -- '--use-megatron-fsdp' args
+    grep -qx '# cannot be expressed: mesh order tp-dp-cp-pp' args
+    # The layout is read back.
+    layout=$(sed -n 's/^--pipeline-model-parallel-layout //p' args)
+    ppsplit -q -p 2 --layout "$layout" bf16.json | jq -e '.stages | length == 2'
+}
+
+@test "settings of torchtitan, DeepSpeed and Slurm" {
+    ppmesh -q "${on8[@]}" --plans 6 --fix pp=2 --export torchtitan bf16.json >args
+    grep -qx -- '--parallelism.pipeline_parallel_degree 2' args
+    sed -n "/fqns_per_model_part/,/^]'/p" args | sed "s/.*part '//; s/^]'/]/" |
+        jq -e 'length % 2 == 0 and .[0][0] == "tok_embeddings"'
+    run --separate-stderr ppmesh "${on8[@]}" --plans 6 --fix pp=2,cp=2 \
+        --export deepspeed bf16.json
+    [ "$status" -eq 0 ]
+    jq -e '.train_batch_size == 16 and .pipeline.stages == 2 and
+        .train_batch_size == .train_micro_batch_size_per_gpu *
+            .gradient_accumulation_steps * 2' <<<"$output"
+    [[ $stderr == *'deepspeed cannot express context parallelism (cp 2)'* ]]
+    ppmesh -q "${on8[@]}" --plans 2 --export sbatch bf16.json >run.sh
+    bash -n run.sh
+    grep -qx '#SBATCH --nodes=2' run.sh
+    grep -qx '#SBATCH --ntasks-per-node=4' run.sh
+}
+
+@test "a signal ends the search with the best plan so far" {
+    llama 48 | jq '.torch_dtype = "bfloat16"' >deep.json
+    ppmesh --gpus 512 --gpu h100 --global-batch 512 --seq-len 2048 \
+        --plans 100000 deep.json >plan.json 2>notes &
+    for _ in {1..50}; do
+        # Before a plan is found nothing fits.
+        sleep 0.2
+        [ "$(ps -o time= -p $! | tr -d ' ')" \< 00:00:03 ] || break
+    done
+    kill -TERM $!
+    wait $!
+    grep -q 'stopped: the best plan so far' notes
+    ppsched --check plan.json
+}
+
+@test "misuse" {
+    refused() {
+        run --separate-stderr ppmesh "${@:2}"
+        [ "$status" -eq 2 ]
+        [ "${stderr_lines[0]}" = "ppmesh: $1" ]
+    }
+    refused "give the number of GPUs (--gpus)" --gpu h100 bf16.json
+    refused "give the sequences of a step (--global-batch)" --gpus 8 \
+        --gpu h100 bf16.json
+    refused "give the GPU (--gpu or --machine)" --gpus 8 --global-batch 8 bf16.json
+    refused "--fix: 'x' is not a setting, such as tp=8" "${on8[@]}" --fix x bf16.json
+    refused "--fix: 'q' is none of tp, cp, ep, pp, dp, chunks, zero, order, experts-over-tp, schedule and recompute" \
+        "${on8[@]}" --fix q=1 bf16.json
+    refused "--row: there are '1' plans" "${on8[@]}" --plans 1 \
+        --fix tp=2,cp=1,pp=2,dp=2 --row 2 bf16.json
+}

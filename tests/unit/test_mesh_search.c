@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/* test_mesh_search - the bounds of the search for a mesh, and its answer,
+ * against all splits and modes of small models on random clusters. A bound that
+ * is too high is above the least step of some case: the cases whose least step
+ * is within a tenth say which share of such bounds would be seen. */
+#include "mesh/search.h"
+
+#include "base/rng.h"
+#include "tap.h"
+
+enum { MAX_UNITS = 10, MAX_STAGES = 6, MOST_PLANS = 6000, MAX_MODES = 27 };
+
+struct roll {
+    uint64_t key, at;
+};
+
+static int roll(struct roll *r, int n)
+{
+    return (int)(pp_rng_bits(r->key, r->at++) % (uint64_t)n);
+}
+
+/* Returns a number from low to high, even in its logarithm. */
+static double between(struct roll *r, double low, double high)
+{
+    return low * pow(high / low, pp_rng_uniform(r->key, r->at++));
+}
+
+struct cluster {
+    struct pp_model model;
+    struct pp_machine machine;
+    struct pp_split_request request;
+};
+
+static void roll_cluster(struct cluster *x, struct roll *r, int n_layers)
+{
+    *x = (struct cluster){
+        .model = {.architecture = PP_LLAMA,
+                  .hidden = 64,
+                  .intermediate = 64 << roll(r, 3),
+                  .n_layers = (size_t)n_layers,
+                  .n_heads = 4,
+                  .n_kv_heads = 2,
+                  .head_dim = 16,
+                  .vocab = 64 << roll(r, 4),
+                  .max_position = 512,
+                  .tied = roll(r, 4) == 0},
+        .machine = {
+            .fp32 = between(r, 1e9, 1e11),
+            .efficiency = 0.7,
+            .memory_bandwidth = between(r, 1e9, 1e11),
+            .levels = {{2, between(r, 1e8, 1e11), between(r, 1e-6, 1e-4)},
+                       {0, between(r, 1e7, 1e10), between(r, 1e-6, 1e-4)}},
+            .n_levels = 2}};
+    const struct pp_mesh one = {1, 1, 1, 1, 1};
+    x->request =
+        (struct pp_split_request){.shard = pp_shard_of(&x->model, &one),
+                                  .precision = &pp_precisions[0],
+                                  .gpu = true,
+                                  .machine = &x->machine,
+                                  .shortest = true,
+                                  .plan_buffers = true};
+    x->request.microbatch = pp_default_microbatch_of(64 << (1 + roll(r, 3)));
+}
+
+/* Plans of one schedule on one mesh: steps, and bytes of the fullest rank, with
+ * tables and without. */
+struct plans {
+    int n;
+    struct {
+        double step, need, held;
+    } of[MOST_PLANS];
+};
+
+static double held_by(const struct pp_split_plan *plan)
+{
+    double most = 0;
+    for (int r = 0; r < plan->graph.n_rows; r++)
+        most = fmax(most, plan->ranks[r].state_bytes +
+                              plan->ranks[r].activations_bytes);
+    return most;
+}
+
+/* Plans the bounds of a request with a mode, or if it is PP_N_RECOMPUTES with
+ * every combination of modes, or some. */
+static bool plan_modes(const struct pp_split_request *q, int mode,
+                       struct roll *r, struct plans *all)
+{
+    size_t n = (size_t)(q->n_ranks * q->n_chunks);
+    int combinations = 1;
+    for (size_t s = 0; mode == PP_N_RECOMPUTES && s < n; s++)
+        combinations *= PP_N_RECOMPUTES;
+    bool some = combinations > MAX_MODES;
+    for (int i = 0; i < (some ? MAX_MODES : combinations); i++) {
+        struct pp_split_request one = *q;
+        struct pp_split_plan plan;
+        struct pp_err err = {0};
+        enum pp_recompute modes[MAX_STAGES];
+        int digits = some ? roll(r, combinations) : i;
+        for (size_t s = 0; s < n; s++, digits /= PP_N_RECOMPUTES)
+            modes[s] = mode == PP_N_RECOMPUTES
+                           ? (enum pp_recompute)(digits % PP_N_RECOMPUTES)
+                           : (enum pp_recompute)mode;
+        one.stage_modes = modes;
+        double step = INFINITY;
+        bool runs = !pp_split_plan(&one, &plan, &err) &&
+                    !pp_split_step_seconds(&plan, &step, &err);
+        if (runs && all->n < MOST_PLANS) {
+            all->of[all->n].step = step;
+            all->of[all->n].held = held_by(&plan);
+            all->of[all->n++].need =
+                pp_split_plan_need(&plan, pp_split_plan_fullest(&plan));
+        }
+        pp_split_plan_finish(&plan);
+        if (!runs)
+            return false;
+    }
+    return true;
+}
+
+/* Plans every split without empty stages. */
+static bool plan_splits(struct pp_split_request q, int mode, struct roll *r,
+                        struct plans *all)
+{
+    size_t n_units = pp_model_n_units(q.shard.model),
+           n = (size_t)(q.n_ranks * q.n_chunks);
+    size_t bounds[MAX_STAGES + 1] = {0};
+    for (size_t s = 1; s < n; s++)
+        bounds[s] = s;
+    bounds[n] = n_units;
+    q.bounds = bounds;
+    for (;;) {
+        size_t s = n - 1;
+        if (!plan_modes(&q, mode, r, all))
+            return false;
+        while (s > 0 && bounds[s] == n_units - (n - s))
+            s--;
+        if (s == 0)
+            return true;
+        for (size_t at = bounds[s] + 1; s < n; s++)
+            bounds[s] = at++;
+    }
+}
+
+static double least_of(const struct plans *all, double limit, bool tables)
+{
+    double least = INFINITY;
+    for (int i = 0; i < all->n; i++)
+        if ((tables ? all->of[i].need : all->of[i].held) <= limit)
+            least = fmin(least, all->of[i].step);
+    return least;
+}
+
+static void set_profile(const struct pp_mesh_classes *c,
+                        struct pp_split_request *q,
+                        struct pp_unit_seconds units[MAX_UNITS],
+                        struct pp_profile *profile)
+{
+    *profile = (struct pp_profile){.units = units,
+                                   .n_units = pp_model_n_units(q->shard.model)};
+    pp_mesh_profile(c, q, profile);
+    q->profile = profile;
+}
+
+/* --- one schedule --- */
+
+struct counts {
+    int n, above, near, memory;
+};
+
+static void roll_shape(struct cluster *x, struct roll *r,
+                       struct pp_mesh_shape *s)
+{
+    struct pp_split_request *q = &x->request;
+    int n = 0;
+    while (pp_kinds[n])
+        n++;
+    do
+        s->kind = pp_kinds[roll(r, n)];
+    while (s->kind->slices || s->kind->copies);
+    q->shard.mesh.tp = 1 + roll(r, 2);
+    q->shard.mesh.cp = 1 + roll(r, 2);
+    q->shard.mesh.dp = 1 + roll(r, 2);
+    q->shard.mesh.divided_weights =
+        q->shard.mesh.cp * q->shard.mesh.dp > 1 && roll(r, 3) == 0;
+    q->shard.mesh.pp = 1 + roll(r, 3);
+    q->shard.mesh.order = roll(r, 6);
+    q->n_ranks = s->n_ranks = q->shard.mesh.pp;
+    q->n_chunks = s->n_chunks = s->kind->n_chunks > 1 ? 2 : 1;
+    q->n_microbatches = s->n_microbatches = 1 + roll(r, 6);
+    q->placement = s->placement =
+        s->kind->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+    q->kind = s->kind->name;
+}
+
+static void bound_shape(uint64_t key, struct counts *c)
+{
+    struct roll r = {pp_rng_key(key, "mesh shape"), 0};
+    static struct plans all;
+    struct cluster x;
+    struct pp_mesh_shape s = {.runs = false};
+    struct pp_arena a = {0};
+    struct pp_mesh_classes classes;
+    struct pp_mesh_unit units[MAX_UNITS];
+    struct pp_unit_seconds seconds[MAX_UNITS];
+    struct pp_profile profile;
+    struct pp_err err = {0};
+    roll_cluster(&x, &r, 1 + roll(&r, 6));
+    roll_shape(&x, &r, &s);
+    int mode = roll(&r, 2) ? PP_N_RECOMPUTES : roll(&r, PP_N_RECOMPUTES);
+    all.n = 0;
+    if ((size_t)(s.n_ranks * s.n_chunks) > pp_model_n_units(&x.model))
+        goto out;
+    if (pp_mesh_classes_init(&classes, &a, &x.request, &err) ||
+        pp_mesh_shape_init(&s, &a, &err))
+        give_up("%s", err.text);
+    pp_mesh_units(&classes, &x.request, units);
+    set_profile(&classes, &x.request, seconds, &profile);
+    if (!s.runs || !plan_splits(x.request, mode, &r, &all) || all.n == 0)
+        goto out;
+    double low = INFINITY, high = 0;
+    for (int i = 0; i < all.n; i++) {
+        low = fmin(low, all.of[i].held);
+        high = fmax(high, all.of[i].held);
+    }
+    double limit = key % 3 ? low + (high - low) * roll(&r, 8) / 10 : INFINITY;
+    const struct pp_mesh_bound b = {
+        .classes = &classes, .units = units, .limit = limit};
+    double least = least_of(&all, limit, false),
+           wide = least_of(&all, INFINITY, false);
+    struct pp_mesh_least l =
+        pp_mesh_shape_least(&s, &b, (enum pp_recompute)mode);
+    struct pp_mesh_least any = pp_mesh_least(s.n_ranks, s.n_microbatches, &b);
+    c->n++;
+    c->near += least < l.bound * 1.1;
+    c->memory += wide < l.bound * (1 - 1e-9);
+    if (l.bound > least * (1 + 1e-9) || any.bound > least * (1 + 1e-9)) {
+        printf("# %llu: %s, %d x %d, m %d, mode %d: %g and %g are above %g\n",
+               (unsigned long long)key, s.kind->name, s.n_ranks, s.n_chunks,
+               s.n_microbatches, mode, l.bound, any.bound, least);
+        c->above++;
+    }
+out:
+    pp_arena_finish(&a);
+}
+
+static void test_shapes(void)
+{
+    struct counts c = {0};
+    for (uint64_t i = 0; i < 150 / (uint64_t)fewer(); i++)
+        bound_shape(i, &c);
+    is_int(c.above, 0, "no split is below the bound of its schedule");
+    ok(c.near > c.n / 2, "a tenth more would be above a step in %d of %d",
+       c.near, c.n);
+    ok(c.memory > 0, "memory makes %d of %d longer", c.memory, c.n);
+}
+
+/* --- the search --- */
+
+/* Finds the least step of all kinds on a mesh with a microbatch. */
+static double least_on(const struct cluster *x, struct pp_mesh mesh,
+                       int64_t micro_batch, int64_t global, struct roll *r)
+{
+    static struct plans all;
+    struct pp_arena a = {0};
+    struct pp_mesh_classes classes;
+    struct pp_unit_seconds seconds[MAX_UNITS];
+    struct pp_profile profile;
+    struct pp_err err = {0};
+    struct pp_split_request q = x->request;
+    double least = INFINITY;
+    q.shard.mesh = mesh;
+    q.n_ranks = mesh.pp;
+    q.microbatch.tokens = micro_batch * q.microbatch.seq_len;
+    q.n_microbatches = global / (mesh.dp * micro_batch);
+    if (pp_mesh_classes_init(&classes, &a, &q, &err))
+        give_up("%s", err.text);
+    set_profile(&classes, &q, seconds, &profile);
+    for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
+        q.kind = (*k)->name;
+        q.n_chunks = (*k)->n_chunks > 1 ? 2 : 1;
+        q.placement = (*k)->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
+        all.n = 0;
+        if ((*k)->slices || (*k)->copies || (mesh.pp == 1 && q.n_chunks > 1) ||
+            (size_t)(q.n_chunks * q.n_ranks) > pp_model_n_units(&x->model))
+            continue;
+        if (plan_splits(q, PP_N_RECOMPUTES, r, &all))
+            least = fmin(least, least_of(&all, (double)q.memory_bytes, true));
+    }
+    pp_arena_finish(&a);
+    return least;
+}
+
+static double least_of_all(const struct cluster *x, int n, int64_t global,
+                           struct roll *r)
+{
+    struct pp_mesh m = {.ep = 1};
+    double least = INFINITY;
+    for (m.tp = 1; m.tp <= n; m.tp++)
+        for (m.cp = 1; m.cp <= n; m.cp++)
+            for (m.pp = 1; m.pp <= n; m.pp++)
+                for (int zero = 0; zero < 2; zero++)
+                    for (int64_t b = 1; b <= global; b++) {
+                        struct pp_err err = {0};
+                        m.dp = n / m.tp / m.cp / m.pp;
+                        m.divided_weights = zero;
+                        if (m.tp * m.cp * m.pp * m.dp != n ||
+                            global % (m.dp * b) || (zero && m.dp * m.cp == 1) ||
+                            pp_mesh_check(&m, &x->model, 64, &err))
+                            continue;
+                        m.order = roll(r, 6);
+                        least = fmin(least, least_on(x, m, b, global, r));
+                    }
+    return least;
+}
+
+/* Returns a few percent more than the least memory of some plan that would be
+ * found. */
+static size_t least_bytes(struct cluster *x, const struct pp_mesh_problem *p)
+{
+    size_t bytes = 1 << 16;
+    for (bool fits = false; !fits; bytes += bytes / 8) {
+        struct pp_mesh_found f;
+        struct pp_err err = {0};
+        x->request.memory_bytes = bytes;
+        if (pp_mesh_search(p, &f, &err))
+            give_up("%s", err.text);
+        fits = f.n_rows > 0;
+        pp_mesh_found_finish(&f);
+    }
+    return bytes;
+}
+
+static void test_search(void)
+{
+    enum { N = 2 };
+    int above = 0, found = 0;
+    double gap = 0;
+    for (int i = 0; i < N; i++) {
+        struct roll r = {pp_rng_key((uint64_t)i, "mesh search"), 0};
+        struct cluster x;
+        struct pp_mesh_found f;
+        struct pp_err err = {0};
+        roll_cluster(&x, &r, 2);
+        struct pp_mesh_problem p = {.request = &x.request,
+                                    .n_ranks = i % 2 ? 4 : 2,
+                                    .global_batch = 4,
+                                    .node = 2,
+                                    .fixed = {.zero = -1,
+                                              .order = -1,
+                                              .experts_over_tp = -1,
+                                              .recompute = -1},
+                                    .n_plans = 400};
+        /* A little more than the least with which something fits. */
+        x.request.memory_bytes = 1;
+        if (pp_mesh_search(&p, &f, &err))
+            give_up("%s", err.text);
+        is_int((long long)f.n_rows, 0, "nothing fits in a byte");
+        pp_mesh_found_finish(&f);
+        x.request.memory_bytes = least_bytes(&x, &p);
+        double least = least_of_all(&x, p.n_ranks, p.global_batch, &r);
+        if (pp_mesh_search(&p, &f, &err))
+            give_up("%s", err.text);
+        double best = f.n_rows ? f.rows[0].step : INFINITY;
+        if (f.bound > least * (1 + 1e-9))
+            printf("# %d: the bound %g is above %g\n", i, f.bound, least);
+        above += f.bound > least * (1 + 1e-9);
+        found += best <= least * (1 + 1e-9) || (isinf(best) && isinf(least));
+        gap = fmax(gap, isfinite(best) ? 1 - f.bound / best : 0);
+        pp_mesh_found_finish(&f);
+    }
+    is_int(above, 0, "no plan is below the bound of the search");
+    is_int(found, N, "no plan is shorter than the one that is found");
+    ok(gap < 0.2, "the largest gap is %.1f %%", 100 * gap);
+}
+
+int main(void)
+{
+    test_shapes();
+    test_search();
+    return done();
+}
