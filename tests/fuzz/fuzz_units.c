@@ -33,7 +33,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct pp_arena a = {0};
     struct pp_model m;
-    const struct pp_shard whole = pp_shard_whole(m);
     struct pp_err err = {0};
     char name[PP_FQN_TEXT];
     if (pp_units_parse((const char *)data, n, "fuzz", &a, &m, &err)) {
