@@ -123,7 +123,7 @@ static void comparison(void)
     ok(!take(&s, PP_OBJECTIVE_GRPO, "clip-high=0.28,kl-clamp=none", &err),
        "settings");
     pp_settings_write(&s, text);
-    ok(!pp_settings_compare(&s, text, list, &err), "are read: %s", text);
+    ok(!pp_settings_compare(&s, text, list, &err), "own text is read");
     is_str(list, "", "a text of the same settings");
     ok(!take(&other, PP_OBJECTIVE_GRPO, "clip-high=0.2", &err), "others");
     other.router.balance = .5;
