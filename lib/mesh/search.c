@@ -762,7 +762,8 @@ int pp_mesh_search(const struct pp_mesh_problem *p, struct pp_mesh_found *found,
     rc = rc || plan_obvious(&x, err) ? -1 : 0;
     if (!rc) {
         set_bound(&x);
-        qsort(found->rows, found->n_rows, sizeof *found->rows, by_step);
+        if (found->n_rows > 0)
+            qsort(found->rows, found->n_rows, sizeof *found->rows, by_step);
     }
     free(x.candidates.items);
     free(x.nodes.items);
