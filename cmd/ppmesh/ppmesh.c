@@ -289,9 +289,10 @@ static int refuse(struct mesh_job *j)
     if (f->nearest.step > 0) {
         mesh_format(&f->nearest, text);
         pp_format_size(pp_size_of(f->nearest.need), need);
-        return pp_fail(err, PP_EXIT_NO,
-                       "no mesh of %zu fits in %s; %s needs least, %s",
-                       f->n_meshes, limit, text, need);
+        return pp_fail(
+            err, PP_EXIT_NO,
+            "no mesh of %zu fits in %s; the nearest planned, %s, needs %s",
+            f->n_meshes, limit, text, need);
     }
     return pp_fail(err, PP_EXIT_NO,
                    "none of %zu meshes fits in %s; refused for: %s",

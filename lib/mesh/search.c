@@ -399,6 +399,15 @@ static bool postpone(struct mesh_search *x, uint32_t at)
     return true;
 }
 
+/* Keeps a plan that does not fit if it needs less than all others. */
+static void keep_nearest(struct mesh_search *x, const struct pp_mesh_row *row)
+{
+    if (row->fits || !isfinite(row->step) || row->need >= x->nearest)
+        return;
+    x->nearest = row->need;
+    x->found->nearest = *row;
+}
+
 /* Plans a shape of a candidate exactly. */
 static int plan_node(struct mesh_search *x, const struct node *n,
                      struct pp_err *err)
@@ -429,10 +438,7 @@ static int plan_node(struct mesh_search *x, const struct node *n,
         add_row(x, &row);
         return 0;
     }
-    if (isfinite(row.step) && row.need < x->nearest) {
-        x->nearest = row.need;
-        x->found->nearest = row;
-    }
+    keep_nearest(x, &row);
     return 0;
 }
 
@@ -517,6 +523,7 @@ static int plan_obvious(struct mesh_search *x, struct pp_err *err)
                 return -1;
             if (x->found->obvious.fits)
                 return 0;
+            keep_nearest(x, &x->found->obvious);
         }
     }
     return 0;
