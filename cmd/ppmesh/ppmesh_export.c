@@ -56,7 +56,7 @@ static void lose_limits(struct mesh_job *j, FILE *f)
     lose(j, f, what);
 }
 
-/* Names a schedule that is not among those of a system. */
+/* Names a schedule that a system does not have. */
 static void lose_kind(struct mesh_job *j, FILE *f, const char *instead)
 {
     char what[2 * MESH_TEXT];

@@ -213,8 +213,8 @@ int runner_check_resume(struct runner *p) PP_MUST_USE;
 int runner_fall_back(struct runner *p) PP_MUST_USE;
 
 /* Notes the settings of the checkpoint that this run changes. Sets the learning
- * rate if none is given: that of the checkpoint, or the usual one for weights
- * that are given, or for random ones. */
+ * rate if none is given: the checkpoint's rate, or the usual rate for given or
+ * random weights. */
 int runner_take_resumed(struct runner *p) PP_MUST_USE;
 
 /* Compares this process's part of weights that pprun saved with their

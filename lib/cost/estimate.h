@@ -11,9 +11,9 @@
  * for sequences of s tokens, and 0.8 of that in its input gradient. On a B200
  * that is .10, .17, .35 and .47 for 4, 8, 32 and 128 heads of 4096 tokens,
  * which SimuMax measured as .08, .16, .37 and .49. Elementwise work takes the
- * time of the memory. Exchanges of tensor-parallel, context-parallel and
- * expert-parallel ranks are those of the trainer. Those of pprun hide behind
- * nothing but the steps of a ring. */
+ * time of the memory. The trainer decides which exchanges tensor-parallel,
+ * context-parallel and expert-parallel ranks make. Only the steps of a ring
+ * hide an exchange of pprun. */
 #ifndef PP_COST_ESTIMATE_H
 #define PP_COST_ESTIMATE_H
 

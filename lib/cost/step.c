@@ -112,7 +112,7 @@ double pp_step_action(const void *ctx, struct pp_action a)
 
 /* Returns the seconds for which the first forwards of a step wait for weights
  * that other ranks have updated. Beside these forwards a trainer hides as much
- * as they take: a stage waits for those of the stages before it, too. */
+ * as they take: a stage waits for the weights of the stages before it, too. */
 static double gather_seconds(const struct pp_step *x)
 {
     const struct pp_plan *p = &x->costs.plan;

@@ -2,11 +2,11 @@
 /* trainer - the systems that may run a plan: what a rank of each keeps in
  * memory, which exchanges it hides, and what it takes of a plan. Pure.
  *
- * The bytes of pprun are those that it allocates (model/unit_bytes.h). Those of
- * the others follow from the tensors that their layers save for the backward,
- * what the backward makes beside them, and the state of AdamW in mixed
- * precision; pp-costs(7) lists them. They leave out what no tensor holds: the
- * context of CUDA, the buffers of communicators, unused blocks of the
+ * pprun's bytes are the bytes that it allocates (model/unit_bytes.h). The bytes
+ * of the other trainers follow from the tensors that their layers save for the
+ * backward, the tensors that the backward makes, and the state of AdamW in
+ * mixed precision; pp-costs(7) lists them. They leave out what no tensor holds:
+ * the context of CUDA, the buffers of communicators, unused blocks of the
  * allocator, which a machine's reserve is for. */
 #ifndef PP_COST_TRAINER_H
 #define PP_COST_TRAINER_H
@@ -15,8 +15,8 @@
 #include "model/rank_bytes.h"
 
 /* How a trainer reduces gradients: after the last backward of a stage; or
- * beside the backward, as buckets fill, those of the first stage alone
- * (Megatron-LM's overlap of the reduction) or each layer. */
+ * beside the backward, as buckets fill, for the first stage alone
+ * (Megatron-LM's overlap of the reduction) or for each layer. */
 enum pp_trainer_buckets {
     PP_BUCKETS_NONE,
     PP_BUCKETS_FIRST,
@@ -52,13 +52,13 @@ struct pp_trainer {
     bool modes;            /* stages may recompute each in its own mode */
     bool selective;        /* it recomputes selectively, too */
     enum pp_cp_exchange usual_exchange;
-    bool layout; /* a split must be one of layers, as Megatron-LM's layouts */
+    bool layout; /* stages are whole layers, as Megatron-LM's layouts */
     bool gpu;    /* on GPUs in bf16 alone */
     /* How it runs. */
     struct pp_trainer_exchanges exchanges;
     enum pp_trainer_buckets buckets;
     enum pp_trainer_gathers gathers;
-    bool keeps_messages; /* messages have buffers beside those of stages */
+    bool keeps_messages; /* messages have buffers of their own */
     /* As pp_unit_rates and pp_state_bytes for pprun; and what a rank holds for
      * units first to end - 1 whatever it computes. */
     struct pp_unit_rates (*rates)(const struct pp_shard *s, struct pp_unit_id u,
