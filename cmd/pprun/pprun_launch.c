@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "version.h"
 
 /* The ranks of a plan on nodes. If the plan does not say how many ranks a node
@@ -90,7 +91,7 @@ static void (*const print_by[N_LAUNCHERS])(FILE *f, const struct launch *l) = {
 };
 
 /* Returns the command line without --print-launch, which may be shortened. The
- * caller frees it; NULL if memory runs out. */
+ * caller frees it. */
 static char *command_of(char *const *argv)
 {
     const char option[] = "--print-launch";
@@ -98,8 +99,8 @@ static char *command_of(char *const *argv)
     int n = 0, kept = 1;
     while (argv[n])
         n++;
-    char **rest = calloc((size_t)n + 1, sizeof *rest);
-    for (int i = 1; rest && i < n; i++) {
+    char **rest = pp_calloc((size_t)n + 1, sizeof *rest);
+    for (int i = 1; i < n; i++) {
         size_t given = strcspn(argv[i], "=");
         bool own = given >= shortest && !strncmp(argv[i], option, given);
         if (!own)
@@ -107,7 +108,7 @@ static char *command_of(char *const *argv)
         else if (!argv[i][given]) /* its value is an argument of its own */
             i++;
     }
-    char *command = rest ? tool_command(kept, rest) : NULL;
+    char *command = tool_command(kept, rest);
     free(rest);
     return command;
 }
@@ -140,13 +141,10 @@ int pprun_print_launch(struct runner *p, const char *manifest)
             err, PP_EXIT_INPUT,
             "%s: %d ranks do not fill nodes of %d, as torchrun needs", manifest,
             l.ranks, l.on_node);
-    FILE *f = tool_output(p->tool);
     char *command = command_of(p->argv);
     l.command = command;
-    if (f && !command)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (f)
-        print_by[how](f, &l);
+    /* --output is the file of the run that is not started. */
+    print_by[how](stdout, &l);
     free(command);
-    return f ? 0 : -1;
+    return 0;
 }

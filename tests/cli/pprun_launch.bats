@@ -73,6 +73,15 @@ pprun --transport nccl --device cuda part.json" torchrun --device cuda part.json
     [[ "$output" = *'give the plan as a file'* ]]
 }
 
+@test "the file of --output is for the run" {
+    echo kept >steps.jsonl
+    prints 'mpirun -n 4 pprun --transport mpi -o steps.jsonl plain.json' \
+        mpirun -o steps.jsonl plain.json
+    [ "$(cat steps.jsonl)" = kept ]
+    run -3 bash -c 'pprun --print-launch srun plain.json >/dev/full'
+    [ "$output" = 'pprun: writing standard output failed: No space left on device' ]
+}
+
 # The printed command really starts the ranks.
 @test "mpirun starts what is printed" {
     needs_mpirun
