@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
 # gpu_figures - the parts of scripts/gpu-check that measure. scripts/gpu-runs reads
-# it, so that its variables and functions are known here.
+# it, so that its variables and functions are known here; gpu-check takes query.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of gpu-runs
 
+# query MEMBERS [FORMAT]: asks for members of this GPU.
+query() {
+    timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu="$1" \
+        --format=csv,noheader"${2-}" 2>/dev/null
+}
+
 # Prints the peak of the GPU in bf16 without sparsity, or 0 if it is unknown.
 peak_flops() {
-    case $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null |
-        head -n 1) in
+    case $(query name) in
     *H100*PCIe*) echo 756e12 ;;
     *H100\ NVL*) echo 835e12 ;;
     *H100* | *H200*) echo 989e12 ;;
@@ -23,8 +28,7 @@ peak_flops() {
 room() {
     local free
     [ ! "$emulated" ] || return 0
-    free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits \
-        2>/dev/null | head -n 1)
+    free=$(query memory.free ,nounits)
     [ "${free:-$1}" -ge "$1" ] && return 0
     skip "$2" "it needs $1 MB, but $free MB are free"
     return 1
@@ -66,9 +70,18 @@ speed() {
         pppack -q -l "${shape[0]}" -o long
     ppsplit -q -p 1 large | ppsched -q -s 1f1b -m $m >large.json
     pprun large.json --data long --init 1 --device cuda --dtype bf16 \
-        --steps 6 >large.log 2>err
+        --steps 6 >large.log 2>err &
+    while kill -0 $! 2>/dev/null; do
+        [ "$emulated" ] || query power.draw,clocks.sm ,nounits >>power
+        sleep 0.5
+    done
+    wait $!
     result $? "$what"
     rate "${shape[@]}"
+    [ ! -s power ] || sort -n power | tail -n 4 | awk -F, '
+        { watts += $1; clock += $2 }
+        END { printf "# its power and clock: %.0f W, %.0f MHz\n", watts / NR,
+                  clock / NR }'
 }
 
 # foresee STAGES MICROBATCHES: predicts steps of gpipe from a profile of 1f1b, and

@@ -31,8 +31,8 @@ enum { MOST = 256 };
 
 struct message {
     struct comm *comm;
-    void *to;
-    const void *from; /* NULL: a receive */
+    void *to;         /* NULL: sent; both: a sum of floats, of both ranks */
+    const void *from; /* NULL: received */
     size_t bytes;
     void *stream;
 };
@@ -223,6 +223,23 @@ static void copy_emulated(void *to, const void *from, size_t bytes)
     pp_emulated_leave();
 }
 
+/* Rank 0 sends first, so that no rank waits for room in a socket. */
+static void add_both(struct comm *c, const struct message *m, float *theirs)
+{
+    void *own = malloc(m->bytes);
+    require(own, "out of memory");
+    copy_emulated(own, m->from, m->bytes);
+    bool done = true;
+    for (int turn = 0; turn < 2 && done; turn++)
+        done = turn == c->rank ? transfer_bytes(c, own, m->bytes, true)
+                               : transfer_bytes(c, theirs, m->bytes, false);
+    for (size_t i = 0; i < m->bytes / sizeof *theirs; i++)
+        theirs[i] += ((const float *)own)[i];
+    if (done)
+        copy_emulated(m->to, theirs, m->bytes);
+    free(own);
+}
+
 /* Runs in the stream. */
 static void run_message(void *arg)
 {
@@ -232,7 +249,9 @@ static void run_message(void *arg)
     void *data = malloc(m->bytes);
     require(data, "out of memory");
     pp_emulated_count(PP_WORK_MESSAGES, 1);
-    if (m->from) {
+    if (m->from && m->to) {
+        add_both(c, m, data);
+    } else if (m->from) {
         copy_emulated(data, m->from, m->bytes);
         if (transfer_bytes(c, &bytes, sizeof bytes, true))
             transfer_bytes(c, data, m->bytes, true);
@@ -245,8 +264,7 @@ static void run_message(void *arg)
     free(m);
 }
 
-static int queue_message(struct comm *c, struct message what, int type,
-                         int peer)
+static int queue_message(struct comm *c, struct message what)
 {
     pthread_mutex_lock(&c->lock);
     int state = c->state;
@@ -255,8 +273,7 @@ static int queue_message(struct comm *c, struct message what, int type,
             "a call before the last one was done");
     if (state != PP_NCCL_SUCCESS) /* the peer may have ended at any time */
         return state;
-    require(type == PP_NCCL_INT8 && peer == 1 - c->rank && what.bytes > 0,
-            "a message that is not emulated");
+    require(what.bytes > 0, "a message that is not emulated");
     c->waiting = malloc(sizeof *c->waiting);
     require(c->waiting, "out of memory");
     *c->waiting = what;
@@ -265,18 +282,33 @@ static int queue_message(struct comm *c, struct message what, int type,
     return PP_NCCL_IN_PROGRESS;
 }
 
+static void require_bytes_to_peer(const struct comm *c, int type, int peer)
+{
+    require(type == PP_NCCL_INT8 && peer == 1 - c->rank,
+            "a message that is not emulated");
+}
+
 EXPORT int ncclSend(const void *from, size_t n, int type, int peer, void *comm,
                     void *stream)
 {
-    return queue_message(comm, (struct message){comm, NULL, from, n, stream},
-                         type, peer);
+    require_bytes_to_peer(comm, type, peer);
+    return queue_message(comm, (struct message){comm, NULL, from, n, stream});
 }
 
 EXPORT int ncclRecv(void *to, size_t n, int type, int peer, void *comm,
                     void *stream)
 {
-    return queue_message(comm, (struct message){comm, to, NULL, n, stream},
-                         type, peer);
+    require_bytes_to_peer(comm, type, peer);
+    return queue_message(comm, (struct message){comm, to, NULL, n, stream});
+}
+
+EXPORT int ncclAllReduce(const void *from, void *to, size_t n, int type, int op,
+                         void *comm, void *stream)
+{
+    enum { FLOAT = 7, SUM = 0 };
+    require(type == FLOAT && op == SUM, "a sum that is not emulated");
+    return queue_message(
+        comm, (struct message){comm, to, from, n * sizeof(float), stream});
 }
 
 EXPORT int ncclCommGetAsyncError(void *comm, int *state)
