@@ -56,6 +56,8 @@ static const struct tool_option mesh_options[] = {
     SPLIT_OBJECTIVE,
 
     {.group = "Search"},
+    {0, "trainer", "NAME", "the trainer of the plan: pprun, megatron, ...",
+     SPLIT_AT(trainer_name), .list = pp_trainer_names},
     {0, "fix", "LIST", "settings to keep, such as tp=8,pp=4", AT(fix)},
     SPLIT_CP_EXCHANGE,
     {0, "expert-limit", "N", "rows of experts of a rank, a token (twice even)",
@@ -150,8 +152,6 @@ static int read_setting(struct mesh_job *j, const char *name, const char *text)
 int mesh_read_fixed(struct mesh_job *j)
 {
     char *text = j->fix ? pp_arena_strdup(&j->split.arena, j->fix) : NULL;
-    if (j->fix && !text)
-        return pp_fail(&j->split.t.err, PP_EXIT_SYSTEM, "out of memory");
     for (char *item; text && (item = strsep(&text, ","));) {
         char *value = strchr(item, '=');
         if (!value)
@@ -195,6 +195,54 @@ static void hold_signals(void)
     sigprocmask(SIG_BLOCK, &held, NULL);
 }
 
+/* Sets the trainer, which an export implies, and what it does unless an option
+ * says otherwise. */
+static int set_trainer(struct mesh_job *j)
+{
+    static const char *const systems[] = {[MESH_EXPORT_MEGATRON] = "megatron",
+                                          [MESH_EXPORT_TORCHTITAN] =
+                                              "torchtitan",
+                                          [MESH_EXPORT_DEEPSPEED] = "deepspeed",
+                                          [MESH_EXPORT_SBATCH] = "pprun"};
+    struct split_job *s = &j->split;
+    const char *system = j->export ? systems[j->export] : s->trainer_name;
+    if (s->trainer_name && strcmp(system, s->trainer_name) != 0)
+        return tool_usage(&s->t, "--export %s: has settings of %s, not of %s",
+                          mesh_export_names[j->export - 1], system,
+                          s->trainer_name);
+    s->trainer = pp_trainer_find(system);
+    if (!tool_given(&s->t, "cp-exchange"))
+        s->mesh.cp_exchange = s->trainer->usual_exchange;
+    return 0;
+}
+
+/* Checks that the trainer takes the settings that are kept. */
+static int check_fixed(struct mesh_job *j, const struct pp_backend *b)
+{
+    struct split_job *s = &j->split;
+    const struct pp_trainer *t = s->trainer;
+    struct pp_mesh_fixed *f = &j->fixed;
+    const struct pp_mesh m = {
+        .tp = 1,
+        .pp = 1,
+        .cp = f->cp ? f->cp : 1,
+        .ep = f->ep ? f->ep : 1,
+        .dp = f->dp ? f->dp : 2,
+        .order = f->order < 0 ? 0 : f->order,
+        .whole_state = f->zero == 0,
+        .divided_weights = f->zero < 0 ? !(t->zero >> 1 & 1) : f->zero == 3,
+        .cp_exchange = s->mesh.cp_exchange};
+    const struct pp_trainer_order o = {.kind = f->kind ? f->kind->name : NULL,
+                                       .slices = f->kind ? f->kind->slices : 0,
+                                       .v = f->kind && f->kind->v};
+    if (f->recompute == PP_RECOMPUTE_SELECTIVE && !t->selective)
+        return tool_usage(&s->t, "--fix recompute: %s has 'none' and 'full'",
+                          t->name);
+    if (f->recompute == PP_N_RECOMPUTES && !t->modes)
+        f->recompute = -1; /* one mode for all stages */
+    return pp_trainer_check(t, &m, b, &o, &s->t.err);
+}
+
 static int set_request(struct mesh_job *j)
 {
     struct split_job *s = &j->split;
@@ -219,43 +267,26 @@ static int set_request(struct mesh_job *j)
         s->seq_len = s->model.max_position && s->model.max_position < 4096
                          ? (int64_t)s->model.max_position
                          : 4096;
-    if (e->n_experts && s->mesh.expert_limit == 0)
+    if (e->n_experts && s->mesh.expert_limit == 0 && s->trainer == pp_trainers)
         s->mesh.expert_limit = 2 * (int)e->top_k;
-    s->trainer = pp_trainers;
     s->n_units = pp_model_n_units(&s->model);
     s->request = (struct pp_split_request){
         .shard = pp_shard_of(&s->model, &s->mesh),
         .precision = s->precision,
         .gpu = s->precision->element_bytes < s->precision->accumulator_bytes,
+        .trainer = s->trainer,
         .microbatch = pp_default_microbatch_of(s->seq_len),
         .machine = &s->machine,
         .memory_bytes = s->memory_bytes,
+        .layout = s->trainer->layout,
         .scores_rows = s->objective != PP_OBJECTIVE_SFT};
-    return 0;
+    const struct pp_backend b = pp_backend_of(s->precision, !s->request.gpu);
+    return check_fixed(j, &b);
 }
 
-/* Limits the search to what a system can run. */
-static void set_system(struct mesh_job *j)
-{
-    static const char *const megatron[] = {"1f1b", "interleaved", NULL};
-    static const char *const torchtitan[] = {
-        "1f1b", "interleaved", "looped-bfs", "zb-interleaved",
-        "zbv",  "dualpipev",   NULL};
-    static const char *const deepspeed[] = {"1f1b", NULL};
-    static const char *const *const kinds[] = {
-        [MESH_EXPORT_MEGATRON] = megatron,
-        [MESH_EXPORT_TORCHTITAN] = torchtitan,
-        [MESH_EXPORT_DEEPSPEED] = deepspeed,
-        [MESH_EXPORT_SBATCH] = NULL};
-    j->fixed.kinds = kinds[j->export];
-    j->fixed.one_mode = j->fixed.kinds != NULL;
-    j->split.request.layout = j->export == MESH_EXPORT_MEGATRON;
-}
-
-static int search(struct mesh_job *j)
+static void search(struct mesh_job *j)
 {
     struct split_job *s = &j->split;
-    set_system(j);
     const struct pp_mesh_problem p = {
         .request = &s->request,
         .n_ranks = (int)j->gpus,
@@ -268,9 +299,8 @@ static int search(struct mesh_job *j)
         .progress = progress,
         .ctx = j};
     hold_signals();
-    int rc = pp_mesh_search(&p, &j->found, &s->t.err);
+    pp_mesh_search(&p, &j->found);
     tool_erase(&s->t);
-    return rc;
 }
 
 /* Says that nothing fits, and what the nearest plan lacks. */
@@ -382,8 +412,6 @@ static int print(struct mesh_job *j, int argc, char **argv)
     if (j->export)
         return mesh_print_export(j, f);
     char *command = tool_command(argc, argv);
-    if (!command)
-        return pp_fail(&s->t.err, PP_EXIT_SYSTEM, "out of memory");
     int rc = print_manifest(j, command, f);
     free(command);
     return rc;
@@ -412,9 +440,10 @@ static int read_options(struct mesh_job *j, int argc, char **argv)
 
 static int run(struct mesh_job *j, int argc, char **argv)
 {
-    if (read_options(j, argc, argv) || split_read_model(&j->split) ||
-        set_request(j) || search(j))
+    if (read_options(j, argc, argv) || set_trainer(j) ||
+        split_read_model(&j->split) || set_request(j))
         return -1;
+    search(j);
     if (j->found.n_rows == 0)
         return refuse(j);
     return print(j, argc, argv);
@@ -429,9 +458,10 @@ int main(int argc, char **argv)
                         .summary = "Choose how a cluster divides the training "
                                    "of a model; print a manifest.",
                         .options = mesh_options,
-                        .everyday = "seq-len gpus gpu machine node link memory "
-                                    "global-batch micro-batch-size fix table "
-                                    "json top row export output verbose help"}},
+                        .everyday =
+                            "seq-len gpus gpu machine node link memory "
+                            "global-batch micro-batch-size trainer fix table "
+                            "json top row export output verbose help"}},
         .top = DEFAULT_TOP,
         .row = 1,
         .plans = DEFAULT_PLANS,

@@ -1,67 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* ppmesh_export - --export: the settings of a plan for another system, as of
- * Megatron-LM, torchtitan and DeepSpeed of August 2026. What a system cannot
- * express is named: in comments, or on stderr for a form without any. */
+ * Megatron-LM, torchtitan and DeepSpeed of August 2026. The search is among
+ * plans that the system can run (cost/trainer.h). What its settings do not hold
+ * is named: in comments, or on stderr for a form without any. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "ppmesh.h"
 
-/* Prints a comment, or a note if the form has no comments. */
-static void lose(struct mesh_job *j, FILE *f, const char *what)
+/* Returns the mode that all decoder layers have. */
+static enum pp_recompute mode_of(const struct split_job *s)
 {
-    if (j->export == MESH_EXPORT_DEEPSPEED)
-        tool_say(&j->split.t, TOOL_NOTE, "deepspeed cannot express %s", what);
-    else
-        fprintf(f, "# cannot be expressed: %s\n", what);
-}
-
-/* Returns the mode that all decoder layers have, or PP_N_RECOMPUTES. */
-static int one_mode(const struct mesh_job *j)
-{
-    const struct split_job *s = &j->split;
-    int mode = -1;
-    for (size_t k = 0; k < s->n_stages; k++) {
-        bool layers = false;
-        for (size_t i = s->plan.bounds[k]; i < s->plan.bounds[k + 1]; i++)
-            layers |= pp_model_unit(&s->model, i).kind == PP_UNIT_LAYER;
-        int is = (int)pp_split_stage_mode(&s->plan, (int)k);
-        if (layers && mode >= 0 && is != mode)
-            return PP_N_RECOMPUTES;
-        mode = layers ? is : mode;
-    }
-    return mode < 0 ? PP_RECOMPUTE_NONE : mode;
-}
-
-/* Names what no system but pprun does. */
-static void lose_modes(struct mesh_job *j, FILE *f)
-{
-    char text[MESH_TEXT], what[2 * MESH_TEXT];
-    const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
-    if (one_mode(j) < PP_N_RECOMPUTES)
-        return;
-    mesh_format_modes(row, text);
-    snprintf(what, sizeof what, "recomputation %s; all layers recompute here",
-             text);
-    lose(j, f, what);
-}
-
-static void lose_limits(struct mesh_job *j, FILE *f)
-{
-    char what[MESH_TEXT];
-    if (j->split.mesh.expert_limit == 0)
-        return;
-    snprintf(what, sizeof what, "a limit of %d rows of experts for a token",
-             j->split.mesh.expert_limit);
-    lose(j, f, what);
-}
-
-/* Names a schedule that a system does not have. */
-static void lose_kind(struct mesh_job *j, FILE *f, const char *instead)
-{
-    char what[2 * MESH_TEXT];
-    snprintf(what, sizeof what, "schedule %s: %s", j->split.kind, instead);
-    lose(j, f, what);
+    enum pp_recompute mode = PP_RECOMPUTE_NONE;
+    for (size_t k = 0; k < s->n_stages && mode == PP_RECOMPUTE_NONE; k++)
+        mode = pp_split_stage_mode(&s->plan, (int)k);
+    return mode;
 }
 
 /* --- Megatron-LM --- */
@@ -75,15 +28,15 @@ static int print_megatron(struct mesh_job *j, FILE *f)
     struct split_job *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
-    char order[PP_MESH_ORDER_TEXT], what[MESH_TEXT];
-    int mode = one_mode(j);
+    enum pp_recompute mode = mode_of(s);
+    bool experts = s->model.moe.n_experts, latent = s->model.mla.kv_rank;
     fprintf(f, "--tensor-model-parallel-size %d\n", m->tp);
     if (m->tp > 1)
         fprintf(f, "--sequence-parallel\n");
     fprintf(f, "--context-parallel-size %d\n", m->cp);
     if (m->cp > 1)
         fprintf(f, "--cp-comm-type %s\n", exchanges[m->cp_exchange]);
-    if (s->model.moe.n_experts)
+    if (experts)
         fprintf(f,
                 "--expert-model-parallel-size %d\n"
                 "--expert-tensor-parallel-size %d\n"
@@ -102,32 +55,22 @@ static int print_megatron(struct mesh_job *j, FILE *f)
             row->micro_batch, j->global_batch, s->seq_len);
     if (!strcmp(s->precision->name, "bf16"))
         fprintf(f, "--bf16\n");
-    if (m->divided_weights)
-        fprintf(f, "--use-megatron-fsdp\n"
-                   "--data-parallel-sharding-strategy optim_grads_params\n");
-    else if (!m->whole_state)
+    if (!m->whole_state)
         fprintf(f, "--use-distributed-optimizer\n");
-    if (mode == PP_RECOMPUTE_FULL || mode == PP_N_RECOMPUTES)
+    fprintf(f, "--overlap-grad-reduce\n");
+    if (!m->whole_state)
+        fprintf(f, "--overlap-param-gather\n");
+    if (mode == PP_RECOMPUTE_FULL)
         fprintf(f, "--recompute-granularity full\n--recompute-method uniform\n"
                    "--recompute-num-layers 1\n");
     if (mode == PP_RECOMPUTE_SELECTIVE)
         fprintf(f,
                 "--recompute-granularity selective\n"
-                "--recompute-modules core_attn layernorm%s\n",
-                s->model.moe.n_experts ? " moe_act" : "");
-    pp_mesh_write_order(m, order);
-    if (!strcmp(order, "tp-cp-pp-dp"))
+                "--recompute-modules%s%s%s\n",
+                experts || latent ? " layernorm" : " core_attn",
+                experts ? " moe_act" : "", latent ? " mla_up_proj" : "");
+    if (m->order != 0)
         fprintf(f, "--use-tp-pp-dp-mapping\n");
-    else if (strcmp(order, "tp-cp-dp-pp") != 0) {
-        snprintf(what, sizeof what, "mesh order %s", order);
-        lose(j, f, what);
-    }
-    if (strcmp(s->kind, "1f1b") != 0 && strcmp(s->kind, "interleaved") != 0)
-        lose_kind(j, f, s->n_chunks > 1 ? "it interleaves" : "it runs 1f1b");
-    if (mode == PP_RECOMPUTE_SELECTIVE && !s->model.moe.n_experts)
-        lose(j, f, "recomputing the activation of an MLP alone");
-    lose_modes(j, f);
-    lose_limits(j, f);
     return 0;
 }
 
@@ -147,8 +90,7 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
     struct split_job *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const char *kind = NULL;
-    char order[PP_MESH_ORDER_TEXT], what[MESH_TEXT];
-    int mode = one_mode(j);
+    enum pp_recompute mode = mode_of(s);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         if (!strcmp(kinds[k].ours, s->kind))
             kind = kinds[k].theirs;
@@ -160,16 +102,17 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
             "--parallelism.data_parallel_replicate_degree 1\n"
             "--parallelism.data_parallel_shard_degree %d\n"
             "--parallelism.fsdp_reshard_after_forward %s\n",
-            m->tp, m->cp, m->ep, m->pp, m->dp,
-            m->divided_weights ? "always" : "never");
+            m->tp, m->cp, m->ep, m->pp, m->dp, m->pp > 1 ? "never" : "always");
+    if (m->pp > 1 && kind)
+        fprintf(f, "--parallelism.pipeline_parallel_schedule %s\n", kind);
+    if (m->pp > 1 && !kind)
+        fprintf(f, "--parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
+                   "# schedule.csv: the plan without --export, through ppsched "
+                   "--export csv\n");
     if (m->pp > 1) {
         fprintf(f,
-                "--parallelism.pipeline_parallel_schedule %s\n"
                 "--parallelism.num_pp_microbatches %" PRId64 "\n"
                 "--parallelism.module_fqns_per_model_part '",
-                kind              ? kind
-                : s->n_chunks > 1 ? "Interleaved1F1B"
-                                  : "1F1B",
                 s->n_microbatches);
         split_print_names(s, f);
         fprintf(f, "'\n");
@@ -183,19 +126,6 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
             mode == PP_RECOMPUTE_NONE        ? "None"
             : mode == PP_RECOMPUTE_SELECTIVE ? "SelectiveAC.Config()"
                                              : "FullAC.Config()");
-    if (!kind)
-        lose_kind(j, f, s->n_chunks > 1 ? "it interleaves" : "it runs 1F1B");
-    if (mode == PP_RECOMPUTE_SELECTIVE)
-        lose(j, f, "what selective recomputes: torchtitan chooses otherwise");
-    if (!m->divided_weights)
-        lose(j, f, "ZeRO-1: weights are divided too, whole during a step");
-    pp_mesh_write_order(m, order);
-    if (m->order != 0) {
-        snprintf(what, sizeof what, "mesh order %s", order);
-        lose(j, f, what);
-    }
-    lose_modes(j, f);
-    lose_limits(j, f);
     return 0;
 }
 
@@ -207,65 +137,36 @@ static int print_deepspeed(struct mesh_job *j, FILE *f)
     const struct pp_mesh *m = &s->mesh;
     const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
     struct pp_json_writer w = {.f = f, .indent = 2};
-    char text[MESH_TEXT], order[PP_MESH_ORDER_TEXT];
-    int mode = one_mode(j);
     bool pipeline = m->pp > 1;
     pp_json_object(&w, NULL, PP_JSON_BROKEN);
     pp_json_int(&w, "train_batch_size", j->global_batch);
     pp_json_int(&w, "train_micro_batch_size_per_gpu", row->micro_batch);
     pp_json_int(&w, "gradient_accumulation_steps", s->n_microbatches);
     pp_json_object(&w, "bf16", PP_JSON_INLINE);
-    pp_json_bool(&w, "enabled", !strcmp(s->precision->name, "bf16"));
+    pp_json_bool(&w, "enabled", true);
     pp_json_end(&w);
     pp_json_object(&w, "zero_optimization", PP_JSON_INLINE);
-    pp_json_int(&w, "stage",
-                m->whole_state                    ? 0
-                : m->divided_weights && !pipeline ? 3
-                                                  : 1);
+    pp_json_int(&w, "stage", m->whole_state ? 0 : 1);
     pp_json_end(&w);
-    if (m->tp > 1) {
-        pp_json_object(&w, "tensor_parallel", PP_JSON_INLINE);
-        pp_json_int(&w, "autotp_size", m->tp);
-        pp_json_end(&w);
-    }
-    if (m->ep > 1) {
-        pp_json_object(&w, "expert_parallel", PP_JSON_INLINE);
-        pp_json_bool(&w, "enabled", true);
-        pp_json_int(&w, "autoep_size", m->ep);
-        pp_json_end(&w);
-    }
     if (pipeline) {
         pp_json_object(&w, "pipeline", PP_JSON_INLINE);
         pp_json_int(&w, "stages", m->pp);
         pp_json_int(&w, "activation_checkpoint_interval",
-                    mode == PP_RECOMPUTE_NONE ? 0 : 1);
+                    mode_of(s) == PP_RECOMPUTE_NONE ? 0 : 1);
+        pp_json_end(&w);
+    } else if (m->tp > 1) {
+        pp_json_object(&w, "tensor_parallel", PP_JSON_INLINE);
+        pp_json_int(&w, "autotp_size", m->tp);
         pp_json_end(&w);
     }
     pp_json_end(&w);
     putc('\n', f);
     if (pipeline)
-        lose(j, f,
-             "the split in this file: give PipelineModule num_stages and the "
-             "parts of ppsplit --export deepspeed");
-    if (m->cp > 1) {
-        snprintf(text, sizeof text, "context parallelism (cp %d)", m->cp);
-        lose(j, f, text);
-    }
-    if (strcmp(s->kind, "1f1b") != 0)
-        lose_kind(j, f, "its pipeline runs 1f1b");
-    if (pipeline && m->divided_weights)
-        lose(j, f, "ZeRO-3 with a pipeline: the stage is 1");
-    if (mode == PP_RECOMPUTE_SELECTIVE)
-        lose(j, f, "selective recomputation: it recomputes in full");
-    pp_mesh_write_order(m, order);
-    if (m->order != 0) {
-        snprintf(text, sizeof text, "mesh order %s", order);
-        lose(j, f, text);
-    }
-    if (m->experts_over_tp)
-        lose(j, f, "expert groups over tensor-parallel ranks");
-    lose_modes(j, f);
-    lose_limits(j, f);
+        tool_say(&s->t, TOOL_NOTE,
+                 "the split is not in this file: give PipelineModule the "
+                 "topology pipe %d, data %d, model %d and the parts of ppsplit "
+                 "--export deepspeed",
+                 m->pp, m->dp, m->tp);
     return 0;
 }
 

@@ -109,8 +109,8 @@ static void print_refused(const struct pp_mesh_found *f, FILE *out)
     static const char *const why[PP_N_MESH_REFUSALS] = {
         "tp does not divide the model",        "cp does not divide sequences",
         "ep does not divide experts or ranks", "more pipeline ranks than units",
-        "dp does not divide the batch",        "too much memory in every way",
-        "no kind of schedule takes them"};
+        "dp does not divide the batch",        "the trainer has no such ranks",
+        "too much memory in every way"};
     char text[400];
     size_t n = (size_t)snprintf(text, sizeof text, "%zu meshes", f->n_meshes);
     for (int k = 0; k < PP_N_MESH_REFUSALS; k++)

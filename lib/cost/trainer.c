@@ -16,6 +16,7 @@ static const char *const deepspeed_kinds[] = {"1f1b", NULL};
 
 enum { ZERO_0 = 1 << 0, ZERO_1 = 1 << 1, ZERO_3 = 1 << 3 };
 enum { ALL_EXCHANGES = (1 << PP_N_CP_EXCHANGES) - 1 };
+enum { TP_CP_DP_PP = 1 << 0, TP_CP_PP_DP = 1 << 1 };
 
 const struct pp_trainer pp_trainers[] = {
     {.name = "pprun",
@@ -39,6 +40,7 @@ const struct pp_trainer pp_trainers[] = {
      .kinds = megatron_kinds,
      .zero = ZERO_0 | ZERO_1,
      .cp_exchanges = ALL_EXCHANGES,
+     .orders = TP_CP_DP_PP | TP_CP_PP_DP,
      .experts = true,
      .selective = true,
      .usual_exchange = PP_CP_RING,
@@ -57,6 +59,7 @@ const struct pp_trainer pp_trainers[] = {
      .any_order = true,
      .zero = ZERO_3,
      .cp_exchanges = 1 << PP_CP_GATHER,
+     .orders = TP_CP_DP_PP,
      .experts = true,
      .selective = true,
      .gpu = true,
@@ -71,6 +74,7 @@ const struct pp_trainer pp_trainers[] = {
     {.name = "deepspeed",
      .kinds = deepspeed_kinds,
      .zero = ZERO_0 | ZERO_1,
+     .orders = TP_CP_DP_PP,
      .gpu = true,
      .exchanges = {.input = 2},
      .gathers = PP_GATHERS_AFTER,
@@ -132,6 +136,10 @@ static int check_mesh(const struct pp_trainer *t, const struct pp_mesh *x,
             err, PP_EXIT_INPUT, "cp-exchange", "gather",
             "context-parallel ranks of %s do not exchange keys by '%s'",
             t->name, pp_cp_exchange_names[x->cp_exchange]);
+    if (t->orders && !(t->orders >> x->order & 1))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "mesh-order", "tp-cp-dp-pp",
+                               "%s does not place ranks in this order of axes",
+                               t->name);
     if (x->ep > 1 && !t->experts)
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", "1",
                                "%s has no expert-parallel ranks in a pipeline",

@@ -48,6 +48,7 @@ struct pp_trainer {
     bool any_order;        /* of one copy of the weights, without slices */
     unsigned zero;         /* of 0, 1 and 3 */
     unsigned cp_exchanges; /* of enum pp_cp_exchange; 0: no cp */
+    unsigned orders;       /* of axes (mesh.h); 0: all */
     bool experts;          /* expert-parallel ranks */
     bool modes;            /* stages may recompute each in its own mode */
     bool selective;        /* it recomputes selectively, too */
@@ -96,7 +97,8 @@ int pp_trainer_check_order(const struct pp_trainer *t,
                            const struct pp_trainer_order *o,
                            struct pp_err *err) PP_MUST_USE;
 
-/* Checks a mesh and a type, too: zero, cp, cp-exchange, ep, dtype or device. */
+/* Checks a mesh and a type, too: zero, cp, cp-exchange, ep, mesh-order, dtype
+ * or device. */
 int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
                      const struct pp_backend *b,
                      const struct pp_trainer_order *o,

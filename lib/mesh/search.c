@@ -10,13 +10,10 @@
 #include "base/vec.h"
 
 const char *const pp_mesh_refusal_names[PP_N_MESH_REFUSALS] = {
-    [PP_MESH_REFUSED_TP] = "tp",
-    [PP_MESH_REFUSED_CP] = "cp",
-    [PP_MESH_REFUSED_EP] = "ep",
-    [PP_MESH_REFUSED_PP] = "pp",
-    [PP_MESH_REFUSED_BATCH] = "batch",
-    [PP_MESH_REFUSED_MEMORY] = "memory",
-    [PP_MESH_REFUSED_SCHEDULE] = "schedule"};
+    [PP_MESH_REFUSED_TP] = "tp",        [PP_MESH_REFUSED_CP] = "cp",
+    [PP_MESH_REFUSED_EP] = "ep",        [PP_MESH_REFUSED_PP] = "pp",
+    [PP_MESH_REFUSED_BATCH] = "batch",  [PP_MESH_REFUSED_TRAINER] = "trainer",
+    [PP_MESH_REFUSED_MEMORY] = "memory"};
 
 enum { MAX_CHUNKS = 4, N_BUCKETS = 4096, MAX_SHAPES = 64 };
 
@@ -45,6 +42,7 @@ struct shape_link {
 
 struct mesh_search {
     const struct pp_mesh_problem *p;
+    const struct pp_trainer *trainer;
     struct pp_mesh_found *found;
     struct pp_arena arena;      /* of the search alone */
     struct pp_machine unlinked; /* the machine with free messages */
@@ -87,6 +85,25 @@ static struct pp_split_request request_of(const struct mesh_search *x,
     return q;
 }
 
+/* Reports whether the trainer takes a mesh. */
+static bool is_taken(const struct mesh_search *x, const struct pp_mesh *m)
+{
+    const struct pp_split_request *q = x->p->request;
+    const struct pp_backend b = pp_backend_of(q->precision, !q->gpu);
+    const struct pp_trainer_order any = {.kind = NULL};
+    struct pp_err refusal = {0};
+    return !pp_trainer_check(x->trainer, m, &b, &any, &refusal);
+}
+
+/* Reports whether stages of the trainer may have a mode of recomputation, or
+ * any modes. */
+static bool has_mode(const struct mesh_search *x, int mode)
+{
+    return mode == PP_N_RECOMPUTES          ? x->trainer->modes
+           : mode == PP_RECOMPUTE_SELECTIVE ? x->trainer->selective
+                                            : true;
+}
+
 static bool is_fixed(int64_t fixed, int64_t value)
 {
     return fixed > 0 && fixed != value;
@@ -105,8 +122,8 @@ static void set_expert_limit(const struct mesh_search *x, struct pp_mesh *m)
 /* --- shapes --- */
 
 /* Finds the shape of a kind in the table, or makes it. */
-static int find_shape(struct mesh_search *x, const struct pp_mesh_shape *like,
-                      const struct pp_mesh_shape **shape, struct pp_err *err)
+static const struct pp_mesh_shape *find_shape(struct mesh_search *x,
+                                              const struct pp_mesh_shape *like)
 {
     const int key[] = {like->placement, like->n_ranks, like->n_chunks,
                        like->n_microbatches};
@@ -117,17 +134,13 @@ static int find_shape(struct mesh_search *x, const struct pp_mesh_shape *like,
         const struct pp_mesh_shape *s = &(*at)->shape;
         if (s->kind == like->kind && s->placement == like->placement &&
             s->n_ranks == like->n_ranks && s->n_chunks == like->n_chunks &&
-            s->n_microbatches == like->n_microbatches) {
-            *shape = s;
-            return 0;
-        }
+            s->n_microbatches == like->n_microbatches)
+            return s;
     }
     *at = pp_arena_alloc(&x->arena, 1, sizeof **at);
-    if (!*at)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     (*at)->shape = *like;
-    *shape = &(*at)->shape;
-    return pp_mesh_shape_init(&(*at)->shape, &x->arena, err);
+    pp_mesh_shape_init(&(*at)->shape, &x->arena);
+    return &(*at)->shape;
 }
 
 /* Sets how a kind is placed, in its next number of chunks after n_chunks.
@@ -137,8 +150,7 @@ static bool next_place(const struct mesh_search *x, struct pp_mesh_shape *s)
     const struct pp_kind *k = s->kind;
     int step = k->v ? 2 : 1;
     bool one = k->n_chunks <= 1, any = s->n_ranks > 1 && !one;
-    size_t n_units =
-        x->classes.all ? pp_model_n_units(x->p->request->shard.model) : 0;
+    size_t n_units = pp_model_n_units(x->p->request->shard.model);
     s->placement = k->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
     s->n_chunks = s->n_chunks == 0 ? (one ? 1 : 2) : s->n_chunks + step;
     if (one ? s->n_chunks > 1 : !any)
@@ -198,16 +210,16 @@ static void add_shape(struct mesh_search *x, const struct node *of,
                       const struct pp_mesh_bound *b)
 {
     int only = x->p->fixed.recompute;
-    bool one = x->p->fixed.one_mode;
     struct pp_mesh_least any = pp_mesh_shape_least(shape, b, PP_N_RECOMPUTES);
-    for (int mode = 0; mode <= PP_N_RECOMPUTES - one; mode++) {
-        if (only >= 0 && mode != only)
+    for (int mode = 0; mode <= PP_N_RECOMPUTES; mode++) {
+        if ((only >= 0 && mode != only) || !has_mode(x, mode))
             continue;
         struct pp_mesh_least l =
             mode == PP_N_RECOMPUTES
                 ? any
                 : pp_mesh_shape_least(shape, b, (enum pp_recompute)mode);
-        bool enough = only < 0 && !one && mode == PP_RECOMPUTE_NONE &&
+        bool enough = only < 0 && has_mode(x, PP_N_RECOMPUTES) &&
+                      mode == PP_RECOMPUTE_NONE &&
                       l.estimate <= any.estimate * (1 + 1e-3);
         if (enough)
             l.bound = fmin(l.bound, any.bound);
@@ -222,21 +234,22 @@ static void add_shape(struct mesh_search *x, const struct node *of,
     }
 }
 
-/* Reports whether a kind is tried on a mesh. */
+/* Reports whether a kind is tried on a mesh: of a trainer with a list of kinds,
+ * those. */
 static bool is_tried(const struct mesh_search *x, const struct pp_kind *k,
                      int pp)
 {
-    const struct pp_kind *only = x->p->fixed.kind;
-    const char *const *name = x->p->fixed.kinds;
-    while (name && *name && strcmp(*name, k->name) != 0)
+    const char *const *name = x->trainer->kinds;
+    if (x->p->fixed.kind)
+        return k == x->p->fixed.kind;
+    while (name && *name && strcmp(*name, k->name))
         name++;
-    if (only || (name && !*name))
-        return k == only;
-    return !k->slices && !k->copies && (pp > 1 || !strcmp(k->name, "1f1b"));
+    return (!name || *name) && !k->slices && !k->copies &&
+           (pp > 1 || !strcmp(k->name, "1f1b"));
 }
 
 /* Bounds a candidate by each kind. */
-static int expand(struct mesh_search *x, struct node n, struct pp_err *err)
+static void expand(struct mesh_search *x, struct node n)
 {
     const struct mesh_candidate *c = &x->candidates.items[n.candidate];
     const struct pp_split_request q = request_of(x, c);
@@ -248,16 +261,13 @@ static int expand(struct mesh_search *x, struct node n, struct pp_err *err)
                                      .n_ranks = c->mesh.pp,
                                      .n_microbatches = (int)q.n_microbatches};
         while (is_tried(x, *k, c->mesh.pp) && next_place(x, &like)) {
-            const struct pp_mesh_shape *shape = NULL;
             if (is_fixed(x->p->fixed.chunks, like.n_chunks))
                 continue;
-            if (find_shape(x, &like, &shape, err))
-                return -1;
+            const struct pp_mesh_shape *shape = find_shape(x, &like);
             if (shape->runs)
                 add_shape(x, &n, shape, &b);
         }
     }
-    return 0;
 }
 
 /* Adds a candidate if its bound is finite. */
@@ -280,31 +290,24 @@ static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
 /* --- plans --- */
 
 /* Sets the profile of a row for its mesh. */
-static int set_profile(struct mesh_search *x, struct pp_arena *a,
-                       struct pp_split_request *q, struct pp_err *err)
+static void set_profile(struct mesh_search *x, struct pp_arena *a,
+                        struct pp_split_request *q)
 {
     size_t n = pp_model_n_units(q->shard.model);
     struct pp_profile *profile = pp_arena_alloc(a, 1, sizeof *profile);
-    if (!profile)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     *profile = (struct pp_profile){
         .units = pp_arena_alloc(a, n, sizeof *profile->units), .n_units = n};
-    if (!profile->units)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     pp_mesh_profile(&x->classes, q, profile);
     q->profile = profile;
-    return 0;
 }
 
 /* Copies the split and the modes of a plan to the row's request. */
-static int keep_split(const struct pp_split_plan *plan, struct pp_arena *a,
-                      struct pp_split_request *q, struct pp_err *err)
+static void keep_split(const struct pp_split_plan *plan, struct pp_arena *a,
+                       struct pp_split_request *q)
 {
     size_t n = plan->run.n_stages;
     size_t *bounds = pp_arena_alloc(a, n + 1, sizeof *bounds);
     enum pp_recompute *modes = pp_arena_alloc(a, n, sizeof *modes);
-    if (!bounds || !modes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     memcpy(bounds, plan->bounds, (n + 1) * sizeof *bounds);
     bool any = false;
     for (size_t s = 0; s < n; s++) {
@@ -315,12 +318,11 @@ static int keep_split(const struct pp_split_plan *plan, struct pp_arena *a,
     q->stage_modes = any ? modes : NULL;
     q->recompute = PP_RECOMPUTE_NONE;
     q->recompute_auto = false;
-    return 0;
 }
 
 /* Plans a request into a row. The step is infinite if the kind refuses. */
-static int plan_row(const struct pp_split_request *q, struct pp_arena *a,
-                    struct pp_mesh_row *row, struct pp_err *err)
+static void plan_row(const struct pp_split_request *q, struct pp_arena *a,
+                     struct pp_mesh_row *row)
 {
     struct pp_split_plan plan;
     struct pp_err refusal = {0};
@@ -328,23 +330,14 @@ static int plan_row(const struct pp_split_request *q, struct pp_arena *a,
     row->step = INFINITY;
     row->fits = false;
     row->least = 0;
-    int rc = pp_split_plan(&row->request, &plan, &refusal);
-    if (!rc) {
+    if (!pp_split_plan(&row->request, &plan, &refusal) &&
+        !pp_split_step_seconds(&plan, &row->step, &refusal)) {
         row->need = pp_split_plan_need(&plan, pp_split_plan_fullest(&plan));
         row->fits = q->memory_bytes == 0 || pp_split_plan_fits(&plan);
         row->least = plan.run.shortest ? plan.run.found.bound : 0;
-        rc = pp_split_step_seconds(&plan, &row->step, &refusal) ||
-                     keep_split(&plan, a, &row->request, &refusal)
-                 ? -1
-                 : 0;
+        keep_split(&plan, a, &row->request);
     }
     pp_split_plan_finish(&plan);
-    if (rc && refusal.code == PP_EXIT_SYSTEM) {
-        *err = refusal;
-        return -1;
-    }
-    row->fits &= rc == 0;
-    return 0;
 }
 
 static bool same_mesh(const struct pp_mesh *a, const struct pp_mesh *b)
@@ -409,8 +402,7 @@ static void keep_nearest(struct mesh_search *x, const struct pp_mesh_row *row)
 }
 
 /* Plans a shape of a candidate exactly. */
-static int plan_node(struct mesh_search *x, const struct node *n,
-                     struct pp_err *err)
+static void plan_node(struct mesh_search *x, const struct node *n)
 {
     const struct mesh_candidate *c = &x->candidates.items[n->candidate];
     struct pp_split_request q = request_of(x, c);
@@ -424,9 +416,8 @@ static int plan_node(struct mesh_search *x, const struct node *n,
     q.recompute_auto = n->mode == PP_N_RECOMPUTES;
     q.recompute =
         q.recompute_auto ? PP_RECOMPUTE_NONE : (enum pp_recompute)n->mode;
-    if (set_profile(x, &x->found->arena, &q, err) ||
-        plan_row(&q, &x->found->arena, &row, err))
-        return -1;
+    set_profile(x, &x->found->arena, &q);
+    plan_row(&q, &x->found->arena, &row);
     x->found->n_plans++;
     double least = fmax(n->bound, row.least);
     double *longer = longer_of(x, n);
@@ -436,47 +427,40 @@ static int plan_node(struct mesh_search *x, const struct node *n,
     if (row.fits) {
         x->resolved = fmin(x->resolved, least);
         add_row(x, &row);
-        return 0;
+    } else {
+        keep_nearest(x, &row);
     }
-    keep_nearest(x, &row);
-    return 0;
 }
 
 /* --- the obvious plan --- */
 
 /* Divides the layers evenly; the first units and the last ones are at the ends.
  */
-static int even_bounds(const struct pp_model *m, size_t pp, struct pp_arena *a,
-                       size_t **bounds, struct pp_err *err)
+static const size_t *even_bounds(const struct pp_model *m, size_t pp,
+                                 struct pp_arena *a)
 {
     size_t *counts = pp_arena_alloc(a, pp, sizeof *counts);
-    *bounds = pp_arena_alloc(a, pp + 1, sizeof **bounds);
-    if (!counts || !*bounds)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    size_t *bounds = pp_arena_alloc(a, pp + 1, sizeof *bounds);
     for (size_t s = 0; s < pp; s++)
         counts[s] = m->n_layers * (s + 1) / pp - m->n_layers * s / pp;
-    pp_split_layer_bounds(m, counts, pp, *bounds);
-    return 0;
+    pp_split_layer_bounds(m, counts, pp, bounds);
+    return bounds;
 }
 
 /* Plans 1f1b on an even split with a mode. */
-static int plan_evenly(struct mesh_search *x, const struct mesh_candidate *c,
-                       enum pp_recompute mode, struct pp_mesh_row *row,
-                       struct pp_err *err)
+static void plan_evenly(struct mesh_search *x, const struct mesh_candidate *c,
+                        enum pp_recompute mode, struct pp_mesh_row *row)
 {
     struct pp_arena *a = &x->found->arena;
     struct pp_split_request q = request_of(x, c);
-    size_t *bounds;
     *row = (struct pp_mesh_row){.micro_batch = c->micro_batch};
     q.kind = "1f1b";
     q.n_chunks = 1;
     q.plan_buffers = true;
     q.recompute = mode;
-    if (even_bounds(q.shard.model, (size_t)c->mesh.pp, a, &bounds, err) ||
-        set_profile(x, a, &q, err))
-        return -1;
-    q.bounds = bounds;
-    return plan_row(&q, a, row, err);
+    set_profile(x, a, &q);
+    q.bounds = even_bounds(q.shard.model, (size_t)c->mesh.pp, a);
+    plan_row(&q, a, row);
 }
 
 /* Returns the most ranks up to `most` that divide n and that the check allows
@@ -497,13 +481,19 @@ static int most_ranks(const struct mesh_search *x, struct pp_mesh *m,
 
 /* Plans what one would try first: tensor-parallel ranks as many as a node has,
  * the fewest pipeline ranks with which it fits, and one sequence at a time. */
-static int plan_obvious(struct mesh_search *x, struct pp_err *err)
+static void plan_obvious(struct mesh_search *x)
 {
     const struct pp_mesh_problem *p = x->p;
     const struct pp_model *model = p->request->shard.model;
     struct mesh_candidate c = {p->request->shard.mesh, 1, true};
     struct pp_mesh *m = &c.mesh;
-    *m = (struct pp_mesh){1, 1, 1, 1, 1, .cp_exchange = m->cp_exchange};
+    *m = (struct pp_mesh){1,
+                          1,
+                          1,
+                          1,
+                          1,
+                          .divided_weights = !(x->trainer->zero >> 1 & 1),
+                          .cp_exchange = m->cp_exchange};
     m->tp = most_ranks(x, m, &m->tp,
                        p->node < p->n_ranks ? p->node : p->n_ranks, p->n_ranks);
     for (m->pp = 1; m->pp <= p->n_ranks / m->tp; m->pp++) {
@@ -513,20 +503,19 @@ static int plan_obvious(struct mesh_search *x, struct pp_err *err)
         if (p->n_ranks / m->tp % m->pp || p->global_batch % m->dp ||
             (size_t)m->pp > model->n_layers)
             continue;
-        if (model->moe.n_experts)
+        if (model->moe.n_experts && x->trainer->experts)
             (void)most_ranks(x, m, &m->ep, p->node < m->dp ? p->node : m->dp,
                              m->dp);
         set_expert_limit(x, m);
         for (int mode = 0; mode < PP_N_RECOMPUTES; mode++) {
-            if (plan_evenly(x, &c, (enum pp_recompute)mode, &x->found->obvious,
-                            err))
-                return -1;
+            if (!has_mode(x, mode))
+                continue;
+            plan_evenly(x, &c, (enum pp_recompute)mode, &x->found->obvious);
             if (x->found->obvious.fits)
-                return 0;
+                return;
             keep_nearest(x, &x->found->obvious);
         }
     }
-    return 0;
 }
 
 /* --- the space --- */
@@ -541,27 +530,32 @@ static enum pp_mesh_refusal reason_of(const struct pp_err *err)
 }
 
 /* Adds a mesh with each division of weights and each size of microbatches,
- * until one needs too much memory. */
-static void add_microbatches(struct mesh_search *x, struct pp_mesh mesh,
-                             bool *fits)
+ * until one needs too much memory. Returns why none was added, or
+ * PP_N_MESH_REFUSALS. */
+static enum pp_mesh_refusal add_microbatches(struct mesh_search *x,
+                                             struct pp_mesh mesh)
 {
     const struct pp_mesh_fixed *f = &x->p->fixed;
     int64_t each = x->p->global_batch / mesh.dp;
+    enum pp_mesh_refusal why = PP_MESH_REFUSED_TRAINER;
     for (int zero = 1; zero <= 3; zero += 2) {
         int as = f->zero < 0 ? zero : f->zero;
         if (zero == 3 && (f->zero >= 0 || mesh.dp * mesh.cp == 1))
             break;
         mesh.whole_state = as == 0;
         mesh.divided_weights = as == 3;
-        bool fit = true;
+        bool fit = is_taken(x, &mesh);
+        if (fit && why == PP_MESH_REFUSED_TRAINER)
+            why = PP_MESH_REFUSED_MEMORY;
         for (int64_t b = 1; b <= each && fit; b++) {
             if (each % b || is_fixed(f->micro_batch, b))
                 continue;
             const struct mesh_candidate c = {mesh, b, false};
             add_candidate(x, &c, &fit);
-            *fits |= fit;
+            why = fit ? PP_N_MESH_REFUSALS : why;
         }
     }
+    return why;
 }
 
 /* Adds a mesh. */
@@ -569,9 +563,8 @@ static void add_mesh(struct mesh_search *x, const struct pp_mesh *mesh)
 {
     const struct pp_mesh_problem *p = x->p;
     struct pp_err refusal = {0};
-    bool fits = false;
     x->found->n_meshes++;
-    enum pp_mesh_refusal why = PP_MESH_REFUSED_MEMORY;
+    enum pp_mesh_refusal why = PP_N_MESH_REFUSALS;
     if (pp_mesh_check(mesh, p->request->shard.model,
                       (size_t)p->request->microbatch.seq_len, &refusal))
         why = reason_of(&refusal);
@@ -581,8 +574,9 @@ static void add_mesh(struct mesh_search *x, const struct pp_mesh *mesh)
     else if (p->global_batch % mesh->dp)
         why = PP_MESH_REFUSED_BATCH;
     else
-        add_microbatches(x, *mesh, &fits);
-    x->found->n_refused[why] += !fits;
+        why = add_microbatches(x, *mesh);
+    if (why < PP_N_MESH_REFUSALS)
+        x->found->n_refused[why]++;
     if (p->progress && x->found->n_meshes % 64 == 0)
         x->found->stopped |=
             p->progress(p->ctx, x->found->n_meshes, 0, x->best);
@@ -697,7 +691,7 @@ static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
     for (c.mesh.order = first; c.mesh.order <= last; c.mesh.order++) {
         bool fits, known = first < last && !is_new_order(c.mesh);
         size_t n = x->candidates.n;
-        if (known)
+        if (known || !is_taken(x, &c.mesh))
             continue;
         add_candidate(x, &c, &fits);
         for (size_t i = start; i < n && n < x->candidates.n; i++) {
@@ -714,7 +708,7 @@ static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
 
 /* --- the search --- */
 
-static int visit(struct mesh_search *x, struct pp_err *err)
+static void visit(struct mesh_search *x)
 {
     const struct pp_mesh_problem *p = x->p;
     while (x->heap.n > 0 && !x->found->stopped &&
@@ -726,13 +720,14 @@ static int visit(struct mesh_search *x, struct pp_err *err)
         const struct mesh_candidate c = x->candidates.items[n.candidate];
         if (!n.shape && !c.ordered)
             expand_orders(x, c);
-        else if (n.shape ? plan_node(x, &n, err) : expand(x, n, err))
-            return -1;
+        else if (n.shape)
+            plan_node(x, &n);
+        else
+            expand(x, n);
         if (p->progress)
             x->found->stopped |= p->progress(p->ctx, x->found->n_meshes,
                                              x->found->n_plans, x->best);
     }
-    return 0;
 }
 
 /* Sets the bound: the least of what was planned and what was not. */
@@ -744,10 +739,11 @@ static void set_bound(struct mesh_search *x)
     x->found->bound = isfinite(least) ? least : 0;
 }
 
-int pp_mesh_search(const struct pp_mesh_problem *p, struct pp_mesh_found *found,
-                   struct pp_err *err)
+void pp_mesh_search(const struct pp_mesh_problem *p,
+                    struct pp_mesh_found *found)
 {
     struct mesh_search x = {.p = p,
+                            .trainer = pp_split_trainer(p->request),
                             .found = found,
                             .best = INFINITY,
                             .resolved = INFINITY,
@@ -760,23 +756,18 @@ int pp_mesh_search(const struct pp_mesh_problem *p, struct pp_mesh_found *found,
     x.heap.before = is_before;
     x.heap.ctx = &x;
     *found = (struct pp_mesh_found){0};
-    int rc = pp_mesh_classes_init(&x.classes, &found->arena, &one, err);
-    if (!rc) {
-        x.units = pp_arena_alloc(&x.arena, x.classes.n, sizeof *x.units);
-        add_meshes(&x);
-        rc = visit(&x, err);
-    }
-    rc = rc || plan_obvious(&x, err) ? -1 : 0;
-    if (!rc) {
-        set_bound(&x);
-        if (found->n_rows > 0)
-            qsort(found->rows, found->n_rows, sizeof *found->rows, by_step);
-    }
+    pp_mesh_classes_init(&x.classes, &found->arena, &one);
+    x.units = pp_arena_alloc(&x.arena, x.classes.n, sizeof *x.units);
+    add_meshes(&x);
+    visit(&x);
+    plan_obvious(&x);
+    set_bound(&x);
+    if (found->n_rows > 0)
+        qsort(found->rows, found->n_rows, sizeof *found->rows, by_step);
     free(x.candidates.items);
     free(x.nodes.items);
     free(x.heap.items);
     pp_arena_finish(&x.arena);
-    return rc;
 }
 
 void pp_mesh_found_finish(struct pp_mesh_found *found)

@@ -14,13 +14,13 @@
 
 /* Why a mesh has no plan. */
 enum pp_mesh_refusal {
-    PP_MESH_REFUSED_TP,       /* its ranks cannot divide heads or widths */
-    PP_MESH_REFUSED_CP,       /* or sequences */
-    PP_MESH_REFUSED_EP,       /* or experts */
-    PP_MESH_REFUSED_PP,       /* more pipeline ranks than units */
-    PP_MESH_REFUSED_BATCH,    /* dp does not divide the global batch */
-    PP_MESH_REFUSED_MEMORY,   /* no schedule and no split of it can fit */
-    PP_MESH_REFUSED_SCHEDULE, /* no kind of schedule takes its microbatches */
+    PP_MESH_REFUSED_TP,      /* its ranks cannot divide heads or widths */
+    PP_MESH_REFUSED_CP,      /* or sequences */
+    PP_MESH_REFUSED_EP,      /* or experts */
+    PP_MESH_REFUSED_PP,      /* more pipeline ranks than units */
+    PP_MESH_REFUSED_BATCH,   /* dp does not divide the global batch */
+    PP_MESH_REFUSED_TRAINER, /* the trainer has no such ranks */
+    PP_MESH_REFUSED_MEMORY,  /* no schedule and no split of it can fit */
     PP_N_MESH_REFUSALS
 };
 extern const char *const pp_mesh_refusal_names[PP_N_MESH_REFUSALS];
@@ -34,17 +34,14 @@ struct pp_mesh_fixed {
     int recompute;       /* a mode, PP_N_RECOMPUTES for any by stage; -1: any */
     int64_t micro_batch; /* sequences */
     const struct pp_kind *kind;
-    const char *const *kinds; /* names that are tried; NULL: all. Ends with
-                                 NULL */
-    bool one_mode;            /* all stages recompute alike */
 };
 
 /* The problem. All pointers are borrowed. */
 struct pp_mesh_problem {
-    /* Model, types, machine, memory and length of sequences, and what else all
-     * plans have. Its mesh, ranks, chunks, microbatch, kind, profile and
-     * recomputation are not read; the mesh has the settings that meshes keep,
-     * such as those of experts. */
+    /* Model, types, trainer, machine, memory and length of sequences, and what
+     * else all plans have. Its mesh, ranks, chunks, microbatch, kind, profile
+     * and recomputation are not read; the mesh has the settings that meshes
+     * keep, such as those of experts. */
     const struct pp_split_request *request;
     int n_ranks;
     int64_t global_batch; /* sequences */
@@ -95,9 +92,9 @@ struct pp_mesh_found {
     bool stopped;
 };
 
-/* Searches. Finish found also after an error. */
-int pp_mesh_search(const struct pp_mesh_problem *p, struct pp_mesh_found *found,
-                   struct pp_err *err) PP_MUST_USE;
+/* Searches. Finish found. */
+void pp_mesh_search(const struct pp_mesh_problem *p,
+                    struct pp_mesh_found *found);
 
 /* Fills the shares of the step of a row. */
 int pp_mesh_shares(const struct pp_mesh_row *row,

@@ -57,7 +57,7 @@ static void add_path(void *ctx)
     p->n++;
 }
 
-static int init_pool(struct pool *p, struct pp_arena *a, struct pp_err *err)
+static void init_pool(struct pool *p, struct pp_arena *a)
 {
     size_t n = (size_t)p->shape->n_stages;
     p->most = (size_t)p->shape->n_ranks * N_PARTS * N_ROUNDS;
@@ -73,11 +73,6 @@ static int init_pool(struct pool *p, struct pp_arena *a, struct pp_err *err)
     p->share = pp_arena_alloc(a, n, sizeof *p->share);
     p->sum = pp_arena_alloc(a, n, sizeof *p->sum);
     p->mean = pp_arena_alloc(a, n, sizeof *p->mean);
-    return p->counts.slice && p->counts.message && p->times.slice &&
-                   p->times.message && p->path && p->weight && p->length &&
-                   p->messages && p->played && p->share && p->sum && p->mean
-               ? 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 /* Keeps the mean of the paths played so far, whose least weight of a stage is
@@ -145,13 +140,12 @@ static void play(struct pool *p)
     memcpy(p->share, p->mean, n * sizeof *p->share);
 }
 
-static int add_paths(struct pp_mesh_shape *x, struct pp_arena *a,
-                     struct pp_makespan *m, struct pp_err *err)
+static void add_paths(struct pp_mesh_shape *x, struct pp_arena *a,
+                      struct pp_makespan *m)
 {
     struct pool p = {.shape = x};
     size_t n = (size_t)x->n_stages;
-    if (init_pool(&p, a, err))
-        return -1;
+    init_pool(&p, a);
     for (size_t s = 0; s < n; s++)
         p.share[s] = 1 / (double)n;
     for (int round = 0; round < N_ROUNDS; round++) {
@@ -164,7 +158,6 @@ static int add_paths(struct pp_mesh_shape *x, struct pp_arena *a,
                                   &p);
         play(&p);
     }
-    return 0;
 }
 
 /* Counts what an action begins and ends to keep. */
@@ -213,8 +206,7 @@ static void find_kept(struct pp_mesh_shape *x, const struct pp_schedule *s,
     }
 }
 
-int pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a,
-                       struct pp_err *err)
+void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a)
 {
     const struct pp_kind_options o = {.n_microbatches = x->n_microbatches};
     size_t n = (size_t)x->n_ranks * (size_t)x->n_chunks;
@@ -223,39 +215,27 @@ int pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a,
     struct pp_graph g;
     struct pp_schedule s = {0};
     struct pp_makespan m = {0};
-    double(*now)[PP_N_SAVED_BLOCKS] = NULL;
-    int rc = 0;
     x->n_stages = (int)n;
     x->weight = pp_arena_alloc(a, n, sizeof *x->weight);
     x->kept = pp_arena_alloc(a, n, sizeof *x->kept);
     x->row = pp_arena_alloc(a, n, sizeof *x->row);
-    now = pp_arena_alloc(&scratch, n, sizeof *now);
-    if (!x->weight || !x->kept || !x->row || !now)
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (n * (size_t)x->n_microbatches > MAX_CELLS)
-        x->runs = false;
-    else if (pp_graph_chain(&scratch, x->n_ranks, x->n_chunks, x->placement, &g,
-                            err))
-        rc = -1;
-    else {
+    x->runs = n * (size_t)x->n_microbatches <= MAX_CELLS &&
+              !pp_graph_chain(&scratch, x->n_ranks, x->n_chunks, x->placement,
+                              &g, &refusal);
+    if (x->runs) {
         pp_schedule_init(&s, &g, x->kind->name, x->n_microbatches);
         x->runs = !pp_kind_emit(x->kind, &s, &o, &refusal) &&
                   !pp_makespan_init(&m, &s, &refusal);
     }
-    if (rc == 0 && refusal.code == PP_EXIT_SYSTEM) {
-        *err = refusal;
-        rc = -1;
-    }
-    if (rc == 0 && x->runs) {
+    if (x->runs) {
         for (int k = 0; k < x->n_stages; k++)
             x->row[k] = g.stages[k].row;
-        find_kept(x, &s, now);
-        rc = add_paths(x, &scratch, &m, err);
+        find_kept(x, &s, pp_arena_alloc(&scratch, n, sizeof *x->kept));
+        add_paths(x, &scratch, &m);
     }
     pp_makespan_finish(&m);
     pp_schedule_finish(&s);
     pp_arena_finish(&scratch);
-    return rc;
 }
 
 /* --- memory and work --- */
@@ -290,7 +270,6 @@ struct rank {
     double seconds, bytes;
     bool mixes; /* its stages may have different modes */
     struct way ways[PP_N_RECOMPUTES];
-    double workspace[PP_N_RECOMPUTES];
     int n_ways;
 };
 
@@ -302,21 +281,24 @@ struct layer_division {
     bool ends;     /* the first and the last unit are held for certain */
     bool whole;    /* ranks hold whole layers */
     double others; /* layers of the main class that the other units count as */
+    double workspace[PP_N_RECOMPUTES]; /* by way: bytes of a rank with layers */
 };
 
 /* Returns how many layers a rank can hold in one mode. */
-static double room_of(const struct rank *r, int way, double seconds)
+static double room_of(const struct layer_division *d, const struct rank *r,
+                      int way, double seconds)
 {
-    double bytes = r->bytes - r->workspace[way];
+    double bytes = r->bytes - d->workspace[way];
     return fmin(seconds / r->ways[way].time, bytes / r->ways[way].bytes);
 }
 
 /* Returns the most layers, of which some are held in way a and others in b. */
-static double mixed_room(const struct rank *r, int a, int b, double seconds)
+static double mixed_room(const struct layer_division *d, const struct rank *r,
+                         int a, int b, double seconds)
 {
     const struct way *x = &r->ways[a], *y = &r->ways[b];
     double det = x->time * y->bytes - y->time * x->bytes;
-    double bytes = r->bytes - fmin(r->workspace[a], r->workspace[b]);
+    double bytes = r->bytes - fmin(d->workspace[a], d->workspace[b]);
     double n = (seconds * y->bytes - bytes * y->time) / det;
     double k = (bytes * x->time - seconds * x->bytes) / det;
     return fabs(det) > 0 && n >= 0 && k >= 0 ? n + k : 0;
@@ -332,9 +314,9 @@ static bool is_short(const struct layer_division *d, double step)
         if (seconds < 0 || r->bytes < 0)
             return true;
         for (int a = 0; a < r->n_ways; a++) {
-            most = fmax(most, room_of(r, a, seconds));
+            most = fmax(most, room_of(d, r, a, seconds));
             for (int k = 0; r->mixes && k < a; k++)
-                most = fmax(most, mixed_room(r, a, k, seconds));
+                most = fmax(most, mixed_room(d, r, a, k, seconds));
         }
         all += r->n * (d->whole ? floor(most * (1 + 1e-9)) : most);
     }
@@ -369,11 +351,16 @@ static void add_ways(const struct layer_division *d, struct rank *r,
 {
     const struct pp_mesh_unit *u = &d->b->units[d->b->classes->main];
     r->n_ways = 0;
-    for (int mode = d->first_mode; mode <= d->last_mode; mode++) {
-        r->workspace[r->n_ways] = u->workspace[mode];
+    for (int mode = d->first_mode; mode <= d->last_mode; mode++)
         r->ways[r->n_ways++] =
             (struct way){work_of(u, mode, d->m), bytes_of(u, mode, kept)};
-    }
+}
+
+static void set_workspace(struct layer_division *d)
+{
+    const struct pp_mesh_unit *u = &d->b->units[d->b->classes->main];
+    for (int mode = d->first_mode; mode <= d->last_mode; mode++)
+        d->workspace[mode - d->first_mode] = u->workspace[mode];
 }
 
 /* Takes a unit that is on a rank for certain. */
@@ -405,8 +392,8 @@ static struct class_sums sums_of(const struct pp_mesh_bound *b, int mode, int m)
 }
 
 /* Counts the other layers as so many of the main class: each as what it needs
- * least of, time or memory, in comparison. */
-static double other_layers(const struct layer_division *d)
+ * least of, time or memory, in comparison. A rank may have them alone. */
+static void add_others(struct layer_division *d)
 {
     static const double none[PP_N_SAVED_BLOCKS] = {0};
     const struct pp_mesh_classes *c = d->b->classes;
@@ -422,13 +409,15 @@ static double other_layers(const struct layer_division *d)
                 fmin(least, work_of(x, mode, d->m) / work_of(u, mode, d->m));
             least =
                 fmin(least, bytes_of(x, mode, none) / bytes_of(u, mode, none));
+            d->workspace[mode - d->first_mode] =
+                fmin(d->workspace[mode - d->first_mode], x->workspace[mode]);
             for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
                 if (u->act[mode][b] > 0)
                     least = fmin(least, x->act[mode][b] / u->act[mode][b]);
         }
         n += least * (double)c->all[k].count;
     }
-    return n;
+    d->others = n;
 }
 
 struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
@@ -444,7 +433,8 @@ struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
                                .m = n_microbatches,
                                .last_mode = PP_N_RECOMPUTES - 1};
     add_ways(&d, &all, one);
-    d.others = other_layers(&d);
+    set_workspace(&d);
+    add_others(&d);
     double least =
         least_step(&d, s.work / n_ranks * (1 - 1e-9)) + s.update / n_ranks;
     return (struct pp_mesh_least){least, least};
@@ -504,8 +494,9 @@ static double held_step(const struct pp_mesh_shape *x, struct layer_division *d,
     take(d, &d->ranks[x->row[last]], c->last, x->kept[last]);
     d->others = 0;
     d->whole = true;
+    set_workspace(d);
     double whole = least_step(d, low);
-    d->others = other_layers(d);
+    add_others(d);
     d->whole = false;
     return d->others > 0 && isfinite(whole) ? fmax(whole, least_step(d, whole))
                                             : whole;

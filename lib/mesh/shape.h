@@ -26,8 +26,7 @@ struct pp_mesh_shape {
 };
 
 /* Fills a shape whose first line is set, in memory of the arena. */
-int pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a,
-                       struct pp_err *err) PP_MUST_USE;
+void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a);
 
 /* The units of a model on a mesh, to be split for a shape. */
 struct pp_mesh_bound {

@@ -54,8 +54,8 @@ static void find_main(struct pp_mesh_classes *c,
     }
 }
 
-int pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
-                         const struct pp_split_request *q, struct pp_err *err)
+void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
+                          const struct pp_split_request *q)
 {
     size_t n = pp_model_n_units(q->shard.model);
     *c = (struct pp_mesh_classes){.arena = a};
@@ -66,17 +66,12 @@ int pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
     c->seconds = pp_arena_alloc(a, n, sizeof *c->seconds);
     c->stages = pp_arena_alloc(a, n * PP_N_RECOMPUTES, sizeof *c->stages);
     c->nodes = pp_arena_alloc(a, n * PP_N_RECOMPUTES, sizeof *c->nodes);
-    if (!c->all || !c->of || !c->names || !c->units || !c->seconds ||
-        !c->stages || !c->nodes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         const struct pp_unit_id u = pp_model_unit(q->shard.model, i);
         char fqn[PP_FQN_TEXT];
         size_t k = 0;
         pp_model_fqn(q->shard.model, u, fqn);
         c->names[i] = pp_arena_strdup(a, fqn);
-        if (!c->names[i])
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         while (k < c->n && !are_alike(q, c->all[k].unit, i))
             k++;
         if (k == c->n) {
@@ -91,7 +86,6 @@ int pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
     c->first = c->of[0];
     c->last = c->of[n - 1];
     find_main(c, q);
-    return 0;
 }
 
 static struct pp_estimate estimate_of(const struct pp_split_request *q)
@@ -121,14 +115,20 @@ void pp_mesh_profile(const struct pp_mesh_classes *c,
     profile->seconds_per_param = pp_estimate_update(&x);
 }
 
-/* Makes a stage of one unit in a mode. */
-static void add_stage(struct pp_mesh_classes *c, struct pp_graph *g,
-                      size_t unit, enum pp_recompute mode, bool source)
+/* Makes a stage of one unit of a class in a mode. */
+static void add_stage(struct pp_mesh_classes *c,
+                      const struct pp_split_request *q, struct pp_graph *g,
+                      size_t class, enum pp_recompute mode)
 {
+    size_t unit = c->all[class].unit;
     c->stages[g->n_stages] = (struct pp_plan_stage){
-        .first_unit = unit, .n_units = 1, .recompute = mode};
+        .first_unit = class,
+        .n_units = 1,
+        .recompute = mode,
+        .fixed_bytes = pp_split_trainer(q)->fixed(
+            &q->shard.mesh, q->shard.model, unit, unit + 1)};
     c->nodes[g->n_stages++] =
-        (struct pp_stage_node){.input_grad = !source, .copy_of = -1};
+        (struct pp_stage_node){.input_grad = class != c->first, .copy_of = -1};
 }
 
 /* Reads the costs of a stage of one unit. */
@@ -153,7 +153,8 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         u->act[mode][k] = act[k] * whole.tokens;
     u->workspace[mode] = (double)pp_workspace_bytes(&x->workspace, rows, 0) +
-                         x->modes[mode].workspace_bytes * whole.tokens;
+                         x->modes[mode].workspace_bytes * whole.tokens +
+                         s->fixed_bytes;
     u->state = x->state_bytes;
     u->whole = costs->plan.graph->resident == INT_MAX ? x->weight_bytes : 0;
     u->output = x->costs.out_bytes * whole.tokens;
@@ -161,8 +162,9 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
         costs->stages[stage].updated * costs->plan.profile->seconds_per_param;
     /* A stage of several units has one start and one of all hops. */
     const struct pp_stage_cost *of = &costs->stages[stage];
+    bool beside = pp_trainer_find(costs->plan.model->trainer)->buckets;
     u->step = 0;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2 && !beside; k++)
         u->step += of->data[k].per_byte *
                    ((costs->plan.graph->replicas ? of->reduced[k] : 0) +
                     (costs->plan.graph->resident ? of->gathered[k] : 0));
@@ -175,6 +177,7 @@ static void describe(struct pp_mesh_classes *c,
 {
     const struct pp_mesh *a = &q->shard.mesh, *b = &c->described;
     if (a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->dp == b->dp &&
+        (a->pp > 1) == (b->pp > 1) &&
         a->experts_over_tp == b->experts_over_tp &&
         a->whole_state == b->whole_state &&
         a->divided_weights == b->divided_weights &&
@@ -203,9 +206,12 @@ void pp_mesh_units(struct pp_mesh_classes *c, const struct pp_split_request *q,
                          .n_slices = 1,
                          .tied = {-1, -1},
                          .replicas = pp_mesh_replicas(&q->shard.mesh) > 1,
-                         .resident = pp_mesh_resident(&q->shard.mesh)};
+                         .resident = pp_split_trainer(q) == pp_trainers
+                                         ? pp_mesh_resident(&q->shard.mesh)
+                                         : 0};
     const struct pp_plan_model model = {.dtype = q->precision->name,
                                         .gpu = q->gpu,
+                                        .trainer = pp_split_trainer(q)->name,
                                         .units = c->units,
                                         .n_units = c->n};
     const struct pp_profile profile = {.units = c->seconds,
@@ -216,7 +222,7 @@ void pp_mesh_units(struct pp_mesh_classes *c, const struct pp_split_request *q,
     for (size_t k = 0; k < c->n; k++) {
         pp_estimate_unit(&x, c->all[k].unit, &c->seconds[k]);
         for (int r = 0; r < (c->all[k].layer ? PP_N_RECOMPUTES : 1); r++)
-            add_stage(c, &g, k, (enum pp_recompute)r, k == c->first);
+            add_stage(c, q, &g, k, (enum pp_recompute)r);
     }
     const struct pp_backend backend = pp_backend_of(q->precision, !q->gpu);
     size_t rows =

@@ -35,19 +35,20 @@ struct pp_mesh_classes {
 };
 
 /* Finds the classes of the model of a request, in memory of the arena. */
-int pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
-                         const struct pp_split_request *q,
-                         struct pp_err *err) PP_MUST_USE;
+void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
+                          const struct pp_split_request *q);
 
 /* The time and the memory of a unit of a class. */
 struct pp_mesh_unit {
     double time[PP_N_RECOMPUTES][PP_N_TIMES];       /* of a microbatch */
     double act[PP_N_RECOMPUTES][PP_N_SAVED_BLOCKS]; /* bytes of a microbatch */
-    double workspace[PP_N_RECOMPUTES]; /* bytes, within an action */
+    double workspace[PP_N_RECOMPUTES]; /* bytes of a rank with such units:
+                                          within an action, and what the trainer
+                                          holds whatever the rank computes */
     double state;                      /* bytes */
     double whole; /* bytes of its weights while its stage keeps anything, if
                      ranks divide them */
-    double step;  /* seconds of collectives, once a step */
+    double step;  /* seconds of collectives, once a step, that no work hides */
     double update;
     double output; /* bytes of a message after it */
 };

@@ -31,8 +31,10 @@ struct cluster {
     struct pp_split_request request;
 };
 
-static void roll_cluster(struct cluster *x, struct roll *r, int n_layers)
+static void roll_cluster(struct cluster *x, struct roll *r, int n_layers,
+                         const struct pp_trainer *trainer)
 {
+    bool own = trainer == pp_trainers;
     *x = (struct cluster){
         .model = {.architecture = PP_LLAMA,
                   .hidden = 64,
@@ -46,24 +48,27 @@ static void roll_cluster(struct cluster *x, struct roll *r, int n_layers)
                   .tied = roll(r, 4) == 0},
         .machine = {
             .fp32 = between(r, 1e9, 1e11),
+            .bf16 = between(r, 1e9, 1e11),
             .efficiency = 0.7,
             .memory_bandwidth = between(r, 1e9, 1e11),
             .levels = {{2, between(r, 1e8, 1e11), between(r, 1e-6, 1e-4)},
                        {0, between(r, 1e7, 1e10), between(r, 1e-6, 1e-4)}},
             .n_levels = 2}};
     const struct pp_mesh one = {1, 1, 1, 1, 1};
-    x->request =
-        (struct pp_split_request){.shard = pp_shard_of(&x->model, &one),
-                                  .precision = &pp_precisions[0],
-                                  .gpu = true,
-                                  .machine = &x->machine,
-                                  .shortest = true,
-                                  .plan_buffers = true};
+    x->request = (struct pp_split_request){
+        .shard = pp_shard_of(&x->model, &one),
+        .precision = pp_precision_find(own ? "fp32" : "bf16"),
+        .gpu = true,
+        .trainer = trainer,
+        .layout = trainer->layout,
+        .machine = &x->machine,
+        .shortest = true,
+        .plan_buffers = true};
     x->request.microbatch = pp_default_microbatch_of(64 << (1 + roll(r, 3)));
 }
 
 /* Plans of one schedule on one mesh: steps, and bytes of the fullest rank, with
- * tables and without. */
+ * pprun's tables and without. */
 struct plans {
     int n;
     struct {
@@ -74,6 +79,8 @@ struct plans {
 static double held_by(const struct pp_split_plan *plan)
 {
     double most = 0;
+    if (pp_split_trainer(plan->run.request) != pp_trainers)
+        return pp_split_plan_need(plan, pp_split_plan_fullest(plan));
     for (int r = 0; r < plan->graph.n_rows; r++)
         most = fmax(most, plan->ranks[r].state_bytes +
                               plan->ranks[r].activations_bytes);
@@ -117,9 +124,18 @@ static bool plan_modes(const struct pp_split_request *q, int mode,
     return true;
 }
 
-/* Plans every split without empty stages. */
-static bool plan_splits(struct pp_split_request q, int mode, struct roll *r,
-                        struct plans *all)
+/* Reports whether stages of a trainer may have a mode, or any modes. */
+static bool has_mode(const struct pp_trainer *t, int mode)
+{
+    return mode == PP_N_RECOMPUTES          ? t->modes
+           : mode == PP_RECOMPUTE_SELECTIVE ? t->selective
+                                            : true;
+}
+
+/* Plans every split without empty stages, or if `layouts` those that a layout
+ * can say: norm and head are together. */
+static bool plan_splits(struct pp_split_request q, int mode, bool layouts,
+                        struct roll *r, struct plans *all)
 {
     size_t n_units = pp_model_n_units(q.shard.model),
            n = (size_t)(q.n_ranks * q.n_chunks);
@@ -130,7 +146,8 @@ static bool plan_splits(struct pp_split_request q, int mode, struct roll *r,
     q.bounds = bounds;
     for (;;) {
         size_t s = n - 1;
-        if (!plan_modes(&q, mode, r, all))
+        if (!(layouts && n > 1 && bounds[s] == n_units - 1) &&
+            !plan_modes(&q, mode, r, all))
             return false;
         while (s > 0 && bounds[s] == n_units - (n - s))
             s--;
@@ -167,16 +184,18 @@ struct counts {
     int n, above, near, memory;
 };
 
-static void roll_shape(struct cluster *x, struct roll *r,
-                       struct pp_mesh_shape *s)
+/* Reports whether the trainer takes the kind on the mesh. */
+static bool is_taken(const struct pp_split_request *q, const struct pp_kind *k)
 {
-    struct pp_split_request *q = &x->request;
-    int n = 0;
-    while (pp_kinds[n])
-        n++;
-    do
-        s->kind = pp_kinds[roll(r, n)];
-    while (s->kind->slices || s->kind->copies);
+    const struct pp_backend b = pp_backend_of(q->precision, !q->gpu);
+    const struct pp_trainer_order o = {.kind = k->name, .v = k->v};
+    struct pp_err refusal = {0};
+    return !k->slices && !k->copies &&
+           !pp_trainer_check(q->trainer, &q->shard.mesh, &b, &o, &refusal);
+}
+
+static void roll_mesh(struct pp_split_request *q, struct roll *r)
+{
     q->shard.mesh.tp = 1 + roll(r, 2);
     q->shard.mesh.cp = 1 + roll(r, 2);
     q->shard.mesh.dp = 1 + roll(r, 2);
@@ -184,6 +203,19 @@ static void roll_shape(struct cluster *x, struct roll *r,
         q->shard.mesh.cp * q->shard.mesh.dp > 1 && roll(r, 3) == 0;
     q->shard.mesh.pp = 1 + roll(r, 3);
     q->shard.mesh.order = roll(r, 6);
+}
+
+static void roll_shape(struct cluster *x, struct roll *r,
+                       struct pp_mesh_shape *s)
+{
+    struct pp_split_request *q = &x->request;
+    int n = 0;
+    while (pp_kinds[n])
+        n++;
+    do {
+        s->kind = pp_kinds[roll(r, n)];
+        roll_mesh(q, r);
+    } while (!is_taken(q, s->kind));
     q->n_ranks = s->n_ranks = q->shard.mesh.pp;
     q->n_chunks = s->n_chunks = s->kind->n_chunks > 1 ? 2 : 1;
     q->n_microbatches = s->n_microbatches = 1 + roll(r, 6);
@@ -203,19 +235,20 @@ static void bound_shape(uint64_t key, struct counts *c)
     struct pp_mesh_unit units[MAX_UNITS];
     struct pp_unit_seconds seconds[MAX_UNITS];
     struct pp_profile profile;
-    struct pp_err err = {0};
-    roll_cluster(&x, &r, 1 + roll(&r, 6));
+    const struct pp_trainer *t = &pp_trainers[roll(&r, 2) ? roll(&r, 4) : 0];
+    roll_cluster(&x, &r, 1 + roll(&r, 6), t);
     roll_shape(&x, &r, &s);
     int mode = roll(&r, 2) ? PP_N_RECOMPUTES : roll(&r, PP_N_RECOMPUTES);
+    while (!has_mode(t, mode))
+        mode = roll(&r, PP_N_RECOMPUTES);
     all.n = 0;
     if ((size_t)(s.n_ranks * s.n_chunks) > pp_model_n_units(&x.model))
         goto out;
-    if (pp_mesh_classes_init(&classes, &a, &x.request, &err) ||
-        pp_mesh_shape_init(&s, &a, &err))
-        give_up("%s", err.text);
+    pp_mesh_classes_init(&classes, &a, &x.request);
+    pp_mesh_shape_init(&s, &a);
     pp_mesh_units(&classes, &x.request, units);
     set_profile(&classes, &x.request, seconds, &profile);
-    if (!s.runs || !plan_splits(x.request, mode, &r, &all) || all.n == 0)
+    if (!s.runs || !plan_splits(x.request, mode, false, &r, &all) || all.n == 0)
         goto out;
     double low = INFINITY, high = 0;
     for (int i = 0; i < all.n; i++) {
@@ -234,9 +267,10 @@ static void bound_shape(uint64_t key, struct counts *c)
     c->near += least < l.bound * 1.1;
     c->memory += wide < l.bound * (1 - 1e-9);
     if (l.bound > least * (1 + 1e-9) || any.bound > least * (1 + 1e-9)) {
-        printf("# %llu: %s, %d x %d, m %d, mode %d: %g and %g are above %g\n",
-               (unsigned long long)key, s.kind->name, s.n_ranks, s.n_chunks,
-               s.n_microbatches, mode, l.bound, any.bound, least);
+        printf("# %llu: %s, %s, %d x %d, m %d, mode %d: %g and %g are above "
+               "%g\n",
+               (unsigned long long)key, t->name, s.kind->name, s.n_ranks,
+               s.n_chunks, s.n_microbatches, mode, l.bound, any.bound, least);
         c->above++;
     }
 out:
@@ -265,26 +299,28 @@ static double least_on(const struct cluster *x, struct pp_mesh mesh,
     struct pp_mesh_classes classes;
     struct pp_unit_seconds seconds[MAX_UNITS];
     struct pp_profile profile;
-    struct pp_err err = {0};
     struct pp_split_request q = x->request;
     double least = INFINITY;
     q.shard.mesh = mesh;
     q.n_ranks = mesh.pp;
     q.microbatch.tokens = micro_batch * q.microbatch.seq_len;
     q.n_microbatches = global / (mesh.dp * micro_batch);
-    if (pp_mesh_classes_init(&classes, &a, &q, &err))
-        give_up("%s", err.text);
+    pp_mesh_classes_init(&classes, &a, &q);
     set_profile(&classes, &q, seconds, &profile);
     for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
         q.kind = (*k)->name;
         q.n_chunks = (*k)->n_chunks > 1 ? 2 : 1;
         q.placement = (*k)->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP;
         all.n = 0;
-        if ((*k)->slices || (*k)->copies || (mesh.pp == 1 && q.n_chunks > 1) ||
+        if (!is_taken(&q, *k) || (mesh.pp == 1 && q.n_chunks > 1) ||
             (size_t)(q.n_chunks * q.n_ranks) > pp_model_n_units(&x->model))
             continue;
-        if (plan_splits(q, PP_N_RECOMPUTES, r, &all))
-            least = fmin(least, least_of(&all, (double)q.memory_bytes, true));
+        for (int mode = 0; mode <= PP_N_RECOMPUTES; mode++)
+            if ((mode == PP_N_RECOMPUTES || !q.trainer->modes) &&
+                has_mode(q.trainer, mode) &&
+                !plan_splits(q, mode, q.layout, r, &all))
+                break;
+        least = fmin(least, least_of(&all, (double)q.memory_bytes, true));
     }
     pp_arena_finish(&a);
     return least;
@@ -320,10 +356,8 @@ static size_t least_bytes(struct cluster *x, const struct pp_mesh_problem *p)
     size_t bytes = 1 << 16;
     for (bool fits = false; !fits; bytes += bytes / 8) {
         struct pp_mesh_found f;
-        struct pp_err err = {0};
         x->request.memory_bytes = bytes;
-        if (pp_mesh_search(p, &f, &err))
-            give_up("%s", err.text);
+        pp_mesh_search(p, &f);
         fits = f.n_rows > 0;
         pp_mesh_found_finish(&f);
     }
@@ -332,18 +366,17 @@ static size_t least_bytes(struct cluster *x, const struct pp_mesh_problem *p)
 
 static void test_search(void)
 {
-    enum { N = 2 };
+    enum { N = 5 };
     int above = 0, found = 0;
     double gap = 0;
     for (int i = 0; i < N; i++) {
         struct roll r = {pp_rng_key((uint64_t)i, "mesh search"), 0};
         struct cluster x;
         struct pp_mesh_found f;
-        struct pp_err err = {0};
-        roll_cluster(&x, &r, 2);
+        roll_cluster(&x, &r, 2, &pp_trainers[i > 1 ? i - 1 : 0]);
         struct pp_mesh_problem p = {.request = &x.request,
-                                    .n_ranks = i % 2 ? 4 : 2,
-                                    .global_batch = 4,
+                                    .n_ranks = i > 0 ? 4 : 2,
+                                    .global_batch = i > 1 ? 2 : 4,
                                     .node = 2,
                                     .fixed = {.zero = -1,
                                               .order = -1,
@@ -352,14 +385,12 @@ static void test_search(void)
                                     .n_plans = 400};
         /* A little more than the least with which something fits. */
         x.request.memory_bytes = 1;
-        if (pp_mesh_search(&p, &f, &err))
-            give_up("%s", err.text);
+        pp_mesh_search(&p, &f);
         is_int((long long)f.n_rows, 0, "nothing fits in a byte");
         pp_mesh_found_finish(&f);
         x.request.memory_bytes = least_bytes(&x, &p);
         double least = least_of_all(&x, p.n_ranks, p.global_batch, &r);
-        if (pp_mesh_search(&p, &f, &err))
-            give_up("%s", err.text);
+        pp_mesh_search(&p, &f);
         double best = f.n_rows ? f.rows[0].step : INFINITY;
         if (f.bound > least * (1 + 1e-9))
             printf("# %d: the bound %g is above %g\n", i, f.bound, least);
