@@ -357,8 +357,8 @@ static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
     struct pp_manifest m;
     if (pp_manifest_init(&m, &s->t.err))
         return -1;
+    pp_split_describe(&s->plan, &a, &d);
     int rc = split_fill_manifest(s, &s->plan, &a, &m, &s->t.err) ||
-                     pp_split_describe(&s->plan, &a, &d, &s->t.err) ||
                      pp_split_schedule(&s->plan, &d, &schedule, &s->t.err) ||
                      pp_manifest_set_schedule(&m, &schedule, &s->t.err) ||
                      pp_manifest_add_history(&m, "ppmesh", PP_VERSION, command,

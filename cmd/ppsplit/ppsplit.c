@@ -251,8 +251,6 @@ static int print(struct split_job *j, int argc, char **argv)
     if (j->export)
         return split_print_export(j, f, &j->t.err);
     char *command = tool_command(argc, argv);
-    if (!command)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     int rc = split_print_manifest(j, command, f, &j->t.err);
     free(command);
     return rc;

@@ -223,8 +223,7 @@ void split_join_modes(struct split_job *j, size_t n);
 
 /* Takes what the split was made for, unless options say otherwise: sizes of
  * sequences and images, schedule, types and the units that are not trained. */
-int split_take_assumptions(struct split_job *j,
-                           const struct pp_manifest *m) PP_MUST_USE;
+void split_take_assumptions(struct split_job *j, const struct pp_manifest *m);
 
 /* Checks the options of methods and placements. */
 int split_check_methods(struct split_job *j) PP_MUST_USE;

@@ -259,18 +259,17 @@ static struct pp_mesh encoder_mesh(const struct combined *p)
 }
 
 /* Takes the mesh of encoder i, which has n stages. */
-static int take_mesh(struct split_job *j, const struct combination *x, size_t i,
-                     int64_t n)
+static void take_mesh(struct split_job *j, const struct combination *x,
+                      size_t i, int64_t n)
 {
     const struct combined *p = &x->parts[i];
-    const char *name = NULL; /* the only encoder needs none */
-    if (x->n > 2 && !(name = pp_arena_strdup(&j->arena, p->component->name)))
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    j->meshes[i] = (struct split_encoder_mesh){name, encoder_mesh(p), false};
+    bool only = x->n == 2; /* it needs no name */
+    j->meshes[i] = (struct split_encoder_mesh){
+        only ? NULL : pp_arena_strdup(&j->arena, p->component->name),
+        encoder_mesh(p), false};
     j->meshes[i].mesh.pp = (int)n;
     j->n_meshes = i + 1;
     j->encoder_ranks += n;
-    return 0;
 }
 
 static int take_parts(struct split_job *j, const struct combination *x)
@@ -282,13 +281,13 @@ static int take_parts(struct split_job *j, const struct combination *x)
     j->bounds = pp_arena_alloc(&j->arena, most + 1, sizeof *j->bounds);
     j->stage_modes = pp_arena_alloc(&j->arena, most, sizeof *j->stage_modes);
     j->source = pp_arena_strdup(&j->arena, last->m->model.source);
-    if (!j->bounds || !j->stage_modes || !j->source)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < x->n; i++) {
         const struct combined *p = &x->parts[i];
         int64_t n = add_component(j, p, (size_t)j->n_ranks);
-        if (n < 0 || (p < last && take_mesh(j, x, i, n)))
+        if (n < 0)
             return -1;
+        if (p < last)
+            take_mesh(j, x, i, n);
         j->n_ranks += n;
     }
     j->bounds[j->n_ranks] = last->m->model.n_units;
@@ -298,14 +297,15 @@ static int take_parts(struct split_job *j, const struct combination *x)
     j->mesh.encoder_tp = 0;
     j->method = SPLIT_FQNS;
     j->given = true;
-    return split_take_assumptions(j, last->m);
+    split_take_assumptions(j, last->m);
+    return 0;
 }
 
 int split_combine(struct split_job *j)
 {
     struct combination x = {.n = 0};
     char *text = pp_arena_strdup(&j->arena, j->combine);
-    int rc = text ? 0 : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = 0;
     for (char *item; rc == 0 && (item = strsep(&text, ","));)
         rc = read_part(j, item, &x);
     if (rc == 0 && (check_all(j, &x) || check_edges(j, &x)))

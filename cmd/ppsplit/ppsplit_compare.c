@@ -47,8 +47,6 @@ static int read_kinds(struct split_job *j, const struct pp_kind *kinds[])
 {
     char *text = pp_arena_strdup(&j->arena, j->compare), *name;
     size_t n = 0;
-    if (!text)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     while ((name = strsep(&text, ",")))
         if (add_name(j, name, kinds, &n))
             return -1;
@@ -157,9 +155,9 @@ static int series_of(const struct pp_split_comparison *c,
 }
 
 /* Adds a row to its series. */
-static int add_point(struct split_job *j, const struct pp_split_row *r,
-                     struct pp_series *s, double *x, double *y,
-                     const char **label, const char **note)
+static void add_point(struct split_job *j, const struct pp_split_row *r,
+                      struct pp_series *s, double *x, double *y,
+                      const char **label, const char **note)
 {
     char text[160], place[32], memory[32], step[32];
     format_place(r, place);
@@ -171,16 +169,14 @@ static int add_point(struct split_job *j, const struct pp_split_row *r,
     snprintf(text, sizeof text, "%s, %s: step %s, bubble %.1f %%, %s",
              r->kind->name, place, step, 100 * r->idle, memory);
     note[s->n] = pp_arena_strdup(&j->arena, text);
-    if (!label[s->n] || !note[s->n])
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     x[s->n] = 100 * r->idle;
     y[s->n++] = r->need;
-    return 0;
 }
 
 /* Fills the series; those without a point have no name in the legend. */
-static int fill_series(struct split_job *j, const struct pp_split_comparison *c,
-                       struct pp_series series[N_SERIES])
+static void fill_series(struct split_job *j,
+                        const struct pp_split_comparison *c,
+                        struct pp_series series[N_SERIES])
 {
     static const char *const names[N_SERIES] = {
         "chain", "loop", "V", "both ways", "does not fit", "shortest step"};
@@ -190,8 +186,6 @@ static int fill_series(struct split_job *j, const struct pp_split_comparison *c,
         double *y = pp_arena_alloc(&j->arena, c->n + 1, sizeof *y);
         const char **label = pp_arena_alloc(&j->arena, c->n + 1, sizeof *label);
         const char **note = pp_arena_alloc(&j->arena, c->n + 1, sizeof *note);
-        if (!x || !y || !label || !note)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
         series[k] = (struct pp_series){.mark = PP_CHART_POINTS,
                                        .color = colors[k],
                                        .hollow = k == UNFIT,
@@ -200,12 +194,10 @@ static int fill_series(struct split_job *j, const struct pp_split_comparison *c,
                                        .labels = label,
                                        .notes = note};
         for (size_t i = 0; i < c->n; i++)
-            if (c->rows[i].need > 0 && series_of(c, &c->rows[i]) == k &&
-                add_point(j, &c->rows[i], &series[k], x, y, label, note))
-                return -1;
+            if (c->rows[i].need > 0 && series_of(c, &c->rows[i]) == k)
+                add_point(j, &c->rows[i], &series[k], x, y, label, note);
         series[k].name = series[k].n > 0 ? names[k] : NULL;
     }
-    return 0;
 }
 
 static int draw(struct split_job *j, const struct pp_split_comparison *c)
@@ -221,11 +213,12 @@ static int draw(struct split_job *j, const struct pp_split_comparison *c)
                                    .limit = (double)j->memory_bytes,
                                    .limit_label = "--memory"};
     char title[160];
-    FILE *f;
     snprintf(title, sizeof title,
              "Kinds of schedule: %lld ranks, %lld microbatches",
              (long long)j->n_ranks, (long long)j->request.n_microbatches);
-    if (fill_series(j, c, series) || !(f = tool_open(&j->t, j->svg)))
+    fill_series(j, c, series);
+    FILE *f = tool_open(&j->t, j->svg);
+    if (!f)
         return -1;
     pp_charts(f, title, &chart, 1, 1);
     return tool_close(&j->t, f);
@@ -275,11 +268,12 @@ int split_compare(struct split_job *j)
         .step = split_has_seconds(j) ? step_of : NULL,
         .tell = tell,
         .ctx = j};
-    struct pp_split_comparison c = {.n = 0};
+    struct pp_split_comparison c;
     FILE *f = NULL;
-    int rc = read_kinds(j, kinds) ||
-             pp_split_compare(&contest, &c, &j->t.err) ||
-             (c.n == 0 && refuse_all(j)) || (j->svg && draw(j, &c)) ||
+    if (read_kinds(j, kinds))
+        return -1;
+    pp_split_compare(&contest, &c);
+    int rc = (c.n == 0 && refuse_all(j)) || (j->svg && draw(j, &c)) ||
              !(f = tool_output(&j->t));
     tool_erase(&j->t);
     if (!rc) {

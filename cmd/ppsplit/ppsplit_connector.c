@@ -43,8 +43,6 @@ static int plan_embedding(struct split_job *j, size_t reads,
     struct pp_plan_unit *u = m->units;
     enum pp_role *roles = pp_arena_alloc(&j->arena, m->n_units, sizeof *roles);
     struct pp_model model;
-    if (!roles)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_model_read(m->source, &model, &j->t.err))
         return -1;
     if (pp_unit_n_params(&model, pp_model_unit(&model, 0)) != u->costs.params)

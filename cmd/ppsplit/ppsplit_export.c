@@ -57,19 +57,12 @@ int split_print_layout(const struct split_job *j, FILE *f, struct pp_err *err)
             : j->model.table          ? "the units after the layers"
                                       : "norm and head");
     size_t *counts = pp_arena_alloc(&a, n, sizeof *counts);
-    const char *layout = NULL;
-    if (counts) {
-        for (size_t s = 0; s < n; s++)
-            counts[s] = j->plan.bounds[s + 1] - j->plan.bounds[s];
-        counts[0] -= first;                           /* embedding */
-        counts[n - 1] -= j->n_units - first - layers; /* norm, head */
-        layout = pp_layout_format(&a, counts, n);
-    }
-    if (layout)
-        fputs(layout, f);
+    for (size_t s = 0; s < n; s++)
+        counts[s] = j->plan.bounds[s + 1] - j->plan.bounds[s];
+    counts[0] -= first;                           /* embedding */
+    counts[n - 1] -= j->n_units - first - layers; /* norm, head */
+    fputs(pp_layout_format(&a, counts, n), f);
     pp_arena_finish(&a);
-    if (!layout)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
 

@@ -9,8 +9,6 @@ int split_set_roles(struct split_job *j)
     struct pp_err *err = &j->t.err;
     bool *frozen = pp_arena_alloc(&j->arena, j->n_units, sizeof *frozen);
     enum pp_role *roles = pp_arena_alloc(&j->arena, j->n_units, sizeof *roles);
-    if (!frozen || !roles)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (!pp_freeze_idle(&j->model, frozen) && !j->freeze)
         return 0;
     if (j->freeze && pp_freeze_units(&j->model, j->freeze, frozen, err))

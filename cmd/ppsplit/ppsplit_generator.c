@@ -55,8 +55,6 @@ static int check_options(struct split_job *j)
 static int find_files(struct split_job *j, const char *files[N_PARTS])
 {
     char *text = pp_arena_strdup(&j->arena, j->combine);
-    if (!text)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (char *item; (item = strsep(&text, ","));) {
         char *file = strchr(item, '=');
         if (!file || !file[1])
@@ -98,9 +96,9 @@ static int print_joined(struct split_job *j, struct pp_manifest *m, int argc,
                         char **argv)
 {
     FILE *f = tool_output(&j->t);
-    char *command = f ? tool_command(argc, argv) : NULL;
-    if (!command)
-        return f ? pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory") : -1;
+    if (!f)
+        return -1;
+    char *command = tool_command(argc, argv);
     int rc =
         pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->t.err) ||
                 pp_manifest_write(m, f, &j->t.err)

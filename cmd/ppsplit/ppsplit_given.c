@@ -87,59 +87,50 @@ void split_join_modes(struct split_job *j, size_t n)
 }
 
 /* Copies the stages' bounds and modes. */
-static int take_stages(struct split_job *j, const struct pp_manifest *m)
+static void take_stages(struct split_job *j, const struct pp_manifest *m)
 {
     size_t n = (size_t)(m->graph.n_stages / m->graph.n_copies);
     j->bounds = pp_arena_alloc(&j->arena, n + 1, sizeof *j->bounds);
     j->stage_modes = pp_arena_alloc(&j->arena, n, sizeof *j->stage_modes);
     j->source = pp_arena_strdup(&j->arena, m->model.source);
-    if (!j->bounds || !j->stage_modes || !j->source)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < n; s++) {
         j->bounds[s] = m->stages[s].first_unit;
         j->stage_modes[s] = m->stages[s].recompute;
     }
     j->bounds[n] = m->model.n_units;
     split_join_modes(j, n);
-    return 0;
 }
 
 /* Takes the meshes and the ranks of encoders that have their own. */
-static int take_encoders(struct split_job *j, const struct pp_manifest *m)
+static void take_encoders(struct split_job *j, const struct pp_manifest *m)
 {
     size_t n = m->n_components ? m->n_components - 1 : 0;
     for (size_t i = 0; i < n && i < PP_MAX_ENCODERS; i++) {
         const struct pp_component *c = &m->components[i];
         if (!c->apart && i == 0)
-            return 0;
+            return;
         j->meshes[i] = (struct split_encoder_mesh){
             pp_arena_strdup(&j->arena, c->name), c->mesh, !c->apart};
-        if (!j->meshes[i].name)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
         j->n_meshes = i + 1;
         j->encoder_ranks += c->apart ? c->mesh.pp : 0;
     }
-    return 0;
 }
 
 /* Takes the names of the units that are not trained. */
-static int take_frozen(struct split_job *j, const struct pp_manifest *m)
+static void take_frozen(struct split_job *j, const struct pp_manifest *m)
 {
     size_t bytes = 1, at = 0;
     for (size_t i = 0; i < m->model.n_units; i++)
         bytes += strlen(m->model.units[i].fqn) + 1;
     char *names = pp_arena_alloc(&j->arena, bytes, 1);
-    if (!names)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < m->model.n_units; i++)
         if (m->model.units[i].role != PP_ROLE_TRAINED)
             at += (size_t)snprintf(names + at, bytes - at, "%s%s",
                                    at ? "," : "", m->model.units[i].fqn);
     j->freeze = at && !j->freeze ? names : j->freeze;
-    return 0;
 }
 
-int split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
+void split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
 {
     const struct pp_kind *kind =
         m->has_schedule ? pp_kind_find(m->schedule.kind) : NULL;
@@ -165,22 +156,18 @@ int split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
         j->precision = pp_precision_find(m->model.dtype);
     if (j->device == 0)
         j->device = m->model.gpu ? 2 : 1;
-    return take_frozen(j, m);
+    take_frozen(j, m);
 }
 
 /* Copies profile and machine, so that the plan keeps its unit of time. */
-static int take_profile(struct split_job *j, const struct pp_manifest *m)
+static void take_profile(struct split_job *j, const struct pp_manifest *m)
 {
     size_t n = m->profile.n_units;
     struct pp_unit_seconds *units =
         pp_arena_alloc(&j->arena, n + 1, sizeof *units);
-    if (!units)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         units[i] = m->profile.units[i];
         units[i].fqn = pp_arena_strdup(&j->arena, units[i].fqn);
-        if (!units[i].fqn)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     }
     j->profile = m->profile;
     j->profile.units = units;
@@ -189,9 +176,6 @@ static int take_profile(struct split_job *j, const struct pp_manifest *m)
     j->has_machine = m->has_machine;
     j->machine.gpu =
         m->machine.gpu ? pp_arena_strdup(&j->arena, m->machine.gpu) : NULL;
-    return m->machine.gpu && !j->machine.gpu
-               ? pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory")
-               : 0;
 }
 
 int split_take_given(struct split_job *j, const char *name)
@@ -206,7 +190,7 @@ int split_take_given(struct split_job *j, const char *name)
     if (split_read_manifest(j, name,
                             "; with a model give the number of ranks (-p)", &m))
         return -1;
-    int rc = find_placement(j, &m) || take_stages(j, &m) ? -1 : 0;
+    int rc = find_placement(j, &m);
     j->given = true;
     if (!j->trainer_name)
         j->trainer = pp_trainer_find(m.model.trainer);
@@ -214,9 +198,10 @@ int split_take_given(struct split_job *j, const char *name)
     j->n_ranks = m.mesh.pp;
     j->n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
     j->method = SPLIT_FQNS;
-    if (rc == 0 && (take_encoders(j, &m) || split_take_assumptions(j, &m) ||
-                    take_profile(j, &m)))
-        rc = -1;
+    take_stages(j, &m);
+    take_encoders(j, &m);
+    split_take_assumptions(j, &m);
+    take_profile(j, &m);
     pp_manifest_finish(&m);
     return rc;
 }

@@ -99,8 +99,6 @@ static int set_search(const struct split_job *j, struct pp_arena *a,
     const struct pp_split_joint *x = &j->joint;
     struct pp_manifest_try *tries =
         pp_arena_alloc(a, x->n_choices, sizeof *tries);
-    if (!tries)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < x->n_choices; i++) {
         const struct pp_split_choice *c = &x->choices[i];
         tries[i] = (struct pp_manifest_try){.placement = placement_name(c),

@@ -57,8 +57,6 @@ static int take_table(struct split_job *j, const struct pp_profile *p,
                            name);
         units[i] = p->units[k - 1];
         units[i].fqn = pp_arena_strdup(&j->arena, name);
-        if (!units[i].fqn)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
         divide(units[i].fwd, (double)j->tokens);
         divide(units[i].input, (double)j->tokens);
         divide(units[i].weight, (double)j->tokens);
@@ -106,8 +104,6 @@ int split_read_costs(struct split_job *j)
         return 0;
     struct pp_unit_seconds *units =
         pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
-    if (!units)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_file_map(j->costs_file, &text, &n, &j->t.err))
         return -1;
     bool is_table = pp_profile_is_table(text, n);
@@ -139,8 +135,6 @@ int split_read_speeds(struct split_job *j)
     if (!j->rank_speed)
         return 0;
     j->speeds = pp_arena_alloc(&j->arena, n_ranks, sizeof *j->speeds);
-    if (!j->speeds)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_parse_reals(j->rank_speed, "--rank-speed", 1e-6, 1e6, j->speeds,
                        n_ranks, &n, err))
         return -1;
@@ -158,8 +152,6 @@ int split_read_modes(struct split_job *j)
     char *text = pp_arena_strdup(&j->arena, j->recompute_list);
     j->stage_modes =
         pp_arena_alloc(&j->arena, j->n_stages, sizeof *j->stage_modes);
-    if (!text || !j->stage_modes)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (char *item; (item = strsep(&text, ",")); n++)
         if (n < j->n_stages) /* the words were checked with the options */
             (void)pp_recompute_find(item, &j->stage_modes[n]);
@@ -291,8 +283,6 @@ int split_read_fqns(struct split_job *j)
     size_t bytes;
     struct name_reader r = {.j = j, .late = j->n_units};
     r.seen = pp_arena_alloc(&j->arena, j->n_units, sizeof *r.seen);
-    if (!r.seen)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_file_map(j->fqns, &text, &bytes, &j->t.err))
         return -1;
     r.scan = (struct pp_scan){.text = text, .n = bytes, .name = j->fqns};
@@ -374,8 +364,6 @@ int split_read_layout(struct split_job *j)
         .scan = {.text = j->layout, .n = n, .name = "--layout"},
         .out = pp_arena_alloc(&j->arena, n + 1, 1),
     };
-    if (!r.out)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     j->symbols = r.out;
     return read_types(&r);
 }

@@ -49,8 +49,6 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
         return 0;
     was = pp_arena_alloc(&j->arena, j->model.n_layers + 1, sizeof *was);
     is = pp_arena_alloc(&j->arena, j->model.n_layers + 1, sizeof *is);
-    if (!was || !is)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     run.skew = was;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);

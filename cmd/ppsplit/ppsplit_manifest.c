@@ -13,8 +13,7 @@ int split_fill_manifest(const struct split_job *j,
                         struct pp_manifest *m, struct pp_err *err)
 {
     struct pp_split_description d;
-    if (pp_split_describe(plan, a, &d, err))
-        return -1;
+    pp_split_describe(plan, a, &d);
     d.model.source = j->source;
     if (pp_manifest_set_model(m, &d.model, err) ||
         (split_has_seconds(j) &&

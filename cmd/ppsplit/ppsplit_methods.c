@@ -190,8 +190,6 @@ static int read_layers(struct split_job *j, size_t *counts)
     struct pp_err *err = &j->t.err;
     size_t n = 0, sum = 0;
     char *text = pp_arena_strdup(&j->arena, j->layers);
-    if (!text)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (char *item; (item = strsep(&text, ",")); n++) {
         int64_t v;
         if (pp_parse_int(item, "--layers", 0, INT32_MAX, &v, err))
@@ -302,8 +300,6 @@ static void set_symbols(struct split_job *j)
 static int split_by_layers(struct split_job *j)
 {
     size_t *counts = pp_arena_alloc(&j->arena, j->n_stages, sizeof *counts);
-    if (!counts)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (count_layers(j, counts))
         return -1;
     pp_split_layer_bounds(&j->model, counts, j->n_stages, j->bounds);
@@ -350,8 +346,6 @@ static int split_by_units(struct split_job *j)
     if (j->method == SPLIT_UNIFORM_UNITS)
         return pp_split_uniform(j->n_units, j->n_stages, j->bounds, err);
     double *weights = pp_arena_alloc(&j->arena, j->n_units, sizeof *weights);
-    if (!weights)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++)
         weights[i] =
             (double)pp_unit_n_params(&j->model, pp_model_unit(&j->model, i));
@@ -365,8 +359,6 @@ int split_set_bounds(struct split_job *j)
     if (j->method == SPLIT_BALANCED || j->method == SPLIT_JOINT || j->bounds)
         return 0;
     j->bounds = pp_arena_alloc(&j->arena, j->n_stages + 1, sizeof *j->bounds);
-    if (!j->bounds)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     switch (j->method) {
     case SPLIT_FQNS:
         return split_read_fqns(j);

@@ -44,15 +44,14 @@ static int read_outline(struct split_job *j, const struct pp_err *why)
         return -1;
     n = tensors ? pp_tensors_n(tensors) : 0;
     struct pp_shape *shapes = pp_arena_alloc(&j->arena, n, sizeof *shapes);
-    for (size_t i = 0; shapes && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct pp_tensor *t = pp_tensors_at(tensors, i);
         shapes[i] = (struct pp_shape){t->name, t->n_dims, t->dims,
                                       t->dtype == PP_DTYPE_I64 ||
                                           t->dtype == PP_DTYPE_I32};
     }
-    int rc = shapes ? pp_outline_read(j->source, shapes, n, why, &j->arena,
-                                      &j->model, &j->t.err)
-                    : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = pp_outline_read(j->source, shapes, n, why, &j->arena, &j->model,
+                             &j->t.err);
     pp_tensors_close(tensors);
     if (rc)
         return rc;

@@ -89,8 +89,6 @@ static int parse_recompute(struct tool *t, const struct tool_option *o,
     struct split_job *j = t->base;
     char *text = pp_arena_strdup(&j->arena, arg);
     (void)o;
-    if (!text)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
     j->recompute = PP_RECOMPUTE_NONE;
     j->recompute_auto = !strcmp(arg, "auto");
     j->recompute_list = strchr(arg, ',') ? arg : NULL;

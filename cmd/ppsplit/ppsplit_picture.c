@@ -7,9 +7,10 @@
 /* A rank's chunks beyond these share the last colour. */
 enum { COST_COLORS = PP_CHART_COLORS };
 
-/* Fills one series for each chunk: percent of the cost of all ranks. */
+/* Fills one series for each chunk, percent of the cost of all ranks. Returns
+ * their number. */
 static int fill_costs(struct split_job *j, const double *x,
-                      struct pp_series series[COST_COLORS], int *n)
+                      struct pp_series series[COST_COLORS])
 {
     static const char *const names[COST_COLORS] = {
         "1st stage", "2nd stage", "3rd stage", "4th stage",
@@ -17,11 +18,9 @@ static int fill_costs(struct split_job *j, const double *x,
     const struct pp_graph *g = &j->plan.graph;
     double total = 0, *y[COST_COLORS];
     int *chunk = pp_arena_alloc(&j->arena, (size_t)g->n_rows, sizeof *chunk);
-    *n = 0;
+    int n = 0;
     for (int k = 0; k < COST_COLORS; k++) {
         y[k] = pp_arena_alloc(&j->arena, (size_t)g->n_rows, sizeof *y[k]);
-        if (!y[k] || !chunk)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
         series[k] = (struct pp_series){.name = names[k],
                                        .mark = PP_CHART_BARS,
                                        .color = k,
@@ -35,21 +34,19 @@ static int fill_costs(struct split_job *j, const double *x,
         int row = g->stages[s].row, k = chunk[row]++;
         k = k < COST_COLORS ? k : COST_COLORS - 1;
         y[k][row] += 100 * j->plan.stages[s].cost / total;
-        *n = k >= *n ? k + 1 : *n;
+        n = k >= n ? k + 1 : n;
     }
-    if (*n == 1)
+    if (n == 1)
         series[0].name = NULL;
-    return 0;
+    return n;
 }
 
-static int fill_memory(struct split_job *j, const double *x,
-                       struct pp_series series[PP_N_MEMORY_PARTS])
+static void fill_memory(struct split_job *j, const double *x,
+                        struct pp_series series[PP_N_MEMORY_PARTS])
 {
     size_t n = (size_t)j->plan.graph.n_rows;
     for (int k = 0; k < PP_N_MEMORY_PARTS; k++) {
         double *y = pp_arena_alloc(&j->arena, n, sizeof *y);
-        if (!y)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
         for (size_t r = 0; r < n; r++)
             y[r] = (double)j->plan.ranks[r].bytes.part[k];
         series[k] = (struct pp_series){.name = pp_memory_part_names[k],
@@ -59,7 +56,6 @@ static int fill_memory(struct split_job *j, const double *x,
                                        .y = y,
                                        .n = n};
     }
-    return 0;
 }
 
 int split_draw(struct split_job *j)
@@ -68,14 +64,10 @@ int split_draw(struct split_job *j)
     size_t n = (size_t)j->plan.graph.n_rows;
     double *x = pp_arena_alloc(&j->arena, n, sizeof *x);
     char title[200];
-    FILE *f;
-    int n_costs;
-    if (!x)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t r = 0; r < n; r++)
         x[r] = (double)r;
-    if (fill_costs(j, x, costs, &n_costs) || fill_memory(j, x, memory))
-        return -1;
+    int n_costs = fill_costs(j, x, costs);
+    fill_memory(j, x, memory);
     const struct pp_chart charts[] = {{.title = "Cost",
                                        .x_label = "rank",
                                        .whole = true,
@@ -93,7 +85,8 @@ int split_draw(struct split_job *j)
     snprintf(title, sizeof title, "%.80s: %d stages on %d ranks, %s",
              pp_model_architecture(&j->model), j->plan.graph.n_stages,
              j->plan.graph.n_rows, j->plan.run.name);
-    if (!(f = tool_open(&j->t, j->svg)))
+    FILE *f = tool_open(&j->t, j->svg);
+    if (!f)
         return -1;
     pp_charts(f, title, charts, 2, 1);
     return tool_close(&j->t, f);

@@ -89,15 +89,11 @@ int split_set_seconds(struct split_job *j)
                        j->machine_file, j->precision->name);
     struct pp_unit_seconds *units =
         pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
-    if (!units)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++) {
         char fqn[PP_FQN_TEXT];
         pp_model_fqn(&j->model, pp_model_unit(&j->model, i), fqn);
         units[i].fqn = pp_arena_strdup(&j->arena, fqn);
         pp_estimate_unit(&x, i, &units[i]);
-        if (!units[i].fqn)
-            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     }
     j->profile =
         (struct pp_profile){.units = units,

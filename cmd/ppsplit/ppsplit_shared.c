@@ -23,8 +23,6 @@ int split_parse_links(struct tool *t, const struct tool_option *o,
 {
     struct split_job *j = t->base;
     char *text = pp_arena_strdup(&j->arena, arg);
-    if (!text)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
     char *second = strchr(text, ',');
     if (second)
         *second++ = '\0';

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/json_writer.h"
 #include "base/num.h"
 #include "model/cost.h"
@@ -466,7 +467,7 @@ static void print_list(const struct split_job *j, const char *begin,
     size_t size;
     FILE *m = open_memstream(&list, &size);
     if (!m)
-        return;
+        pp_out_of_memory();
     fputs(begin, m);
     for (int i = 0, end; i < n; i = end) {
         end = end_of_run(j, i, n, format);
@@ -476,8 +477,9 @@ static void print_list(const struct split_job *j, const char *begin,
             fprintf(m, "-%d", end - 1);
         fprintf(m, ": %s", text);
     }
-    if (!fclose(m))
-        tool_paragraph(f, "%s.", list);
+    if (fclose(m))
+        pp_out_of_memory();
+    tool_paragraph(f, "%s.", list);
     free(list);
 }
 

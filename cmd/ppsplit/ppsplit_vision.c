@@ -123,8 +123,6 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
     struct split_job *j = t->base;
     char *text = pp_arena_strdup(&j->arena, arg);
     (void)o;
-    if (!text)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
     const char *name = take_name(&text);
     /* The last one counts, unless both have names that differ. */
     const char *first = j->n_meshes ? j->meshes[0].name : NULL;

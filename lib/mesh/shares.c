@@ -75,10 +75,8 @@ static int share_out(const struct pp_mesh_row *row,
     struct pp_schedule s = {0};
     struct spent all, less;
     double update, ranks = plan->graph.n_rows * row->step, unused;
-    int rc = pp_split_describe(plan, a, &d, err) ||
-                     pp_split_schedule(plan, &d, &s, err)
-                 ? -1
-                 : 0;
+    pp_split_describe(plan, a, &d);
+    int rc = pp_split_schedule(plan, &d, &s, err);
     if (rc == 0)
         add_up(pp_split_described(&d), &s, &all, &update);
     for (size_t k = 0; rc == 0 && k < sizeof exchanges / sizeof *exchanges;

@@ -7,47 +7,33 @@
  * have equal costs at any position and ties are exact. */
 #include "split/split.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "split/split_costs.h"
 
 #define INFEASIBLE UINT64_MAX
 
 enum { TOTAL_BITS = 30 };
 
-int pp_split_costs_init(struct pp_split_costs *c, const double *costs, size_t n,
-                        struct pp_err *err)
+void pp_split_costs_init(struct pp_split_costs *c, const double *costs,
+                         size_t n)
 {
     double total = 0;
-    size_t bytes;
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(costs[i]) || costs[i] < 0)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "the cost of unit %zu, '%g', must be finite and not "
-                           "negative",
-                           i, costs[i]);
+        assert(isfinite(costs[i]) && costs[i] >= 0);
         total += costs[i];
     }
-    if (!isfinite(total))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "the sum of the costs, '%g', is not finite", total);
-    if (pp_mul(n + 1, sizeof *c->before, &bytes, err))
-        return -1;
-    c->before = malloc(bytes);
-    if (!c->before)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    c->before = pp_calloc(n + 1, sizeof *c->before);
     /* total * 2^shift is in [2^(TOTAL_BITS - 1), 2^TOTAL_BITS). Rounding adds
      * at most 1/2 per unit, so the sum stays below 2^(TOTAL_BITS + 1). */
     int shift = total > 0 ? TOTAL_BITS - 1 - ilogb(total) : 0;
     c->n = n;
-    c->before[0] = 0;
     for (size_t i = 0; i < n; i++)
         c->before[i + 1] =
             c->before[i] + (uint64_t)nearbyint(ldexp(costs[i], shift));
-    return 0;
 }
 
 void pp_split_costs_finish(struct pp_split_costs *c)
@@ -128,30 +114,15 @@ static void most_even(const struct pp_split_costs *c, size_t n_stages,
     }
 }
 
-int pp_split_balanced(const double *costs, size_t n, size_t n_stages,
-                      size_t *bounds, struct pp_err *err)
+void pp_split_balanced(const double *costs, size_t n, size_t n_stages,
+                       size_t *bounds)
 {
-    struct pp_split_costs c = {0};
-    uint64_t *best = NULL;
-    size_t cells, bytes;
-    int rc = -1;
-    if (n_stages == 0)
-        return pp_fail(err, PP_EXIT_INPUT, "no stages to split into");
-    if (pp_split_costs_init(&c, costs, n, err) ||
-        pp_mul(n_stages + 1, n + 1, &cells, err) ||
-        pp_mul(cells, sizeof *best, &bytes, err))
-        goto out;
-    best = malloc(bytes);
-    if (!best) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    struct pp_split_costs c;
+    pp_split_costs_init(&c, costs, n);
+    uint64_t *best = pp_calloc(n_stages + 1, (n + 1) * sizeof *best);
     most_even(&c, n_stages, smallest_bound(&c, n_stages), best, bounds);
-    rc = 0;
-out:
     free(best);
     pp_split_costs_finish(&c);
-    return rc;
 }
 
 int pp_split_uniform(size_t n, size_t n_stages, size_t *bounds,

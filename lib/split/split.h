@@ -15,10 +15,10 @@
  * Ties go to the least sum of squares of the stages' costs, then to the
  * earliest boundaries. So the remainder goes to later stages, which have fewer
  * microbatches in flight under 1F1B. No stage is empty unless there are fewer
- * units than stages. Costs are rounded to 2^-30 of their total. A cost that is
- * negative or not finite is PP_EXIT_INPUT. */
-int pp_split_balanced(const double *costs, size_t n, size_t n_stages,
-                      size_t *bounds, struct pp_err *err) PP_MUST_USE;
+ * units than stages. Costs are finite and not negative, and are rounded to
+ * 2^-30 of their total. There is at least one stage. */
+void pp_split_balanced(const double *costs, size_t n, size_t n_stages,
+                       size_t *bounds);
 
 /* Finds a partition for ranks with several stages: stage s is on rank[s]. It
  * minimizes the most expensive rank, then the sum of squares of ranks, then
@@ -27,9 +27,8 @@ int pp_split_balanced(const double *costs, size_t n, size_t n_stages,
  * while that helps. Then a search of all partitions looks for one that is
  * better by more than 1 %; it stops after a fixed number of steps. If it
  * completes, the result is within 1 % of the optimum. */
-int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
-                            const int *rank, size_t n_ranks, size_t *bounds,
-                            struct pp_err *err) PP_MUST_USE;
+void pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
+                             const int *rank, size_t n_ranks, size_t *bounds);
 
 /* Splits like DeepSpeed's partition_uniform: n div n_stages units for each
  * stage, and one more for each of the first n mod n_stages stages. */

@@ -37,11 +37,9 @@ static double step_of(const struct pp_split_request *q,
 {
     struct pp_split_request other;
     struct pp_split_plan plan;
-    struct pp_err refusal = {0};
     double makespan = INFINITY;
-    if (plan_kind(q, kind->name, q->n_microbatches, &other, &plan) &&
-        pp_split_step_time(&plan.run.step, plan.bounds, &makespan, &refusal))
-        makespan = INFINITY;
+    if (plan_kind(q, kind->name, q->n_microbatches, &other, &plan))
+        makespan = pp_split_step_time(&plan.run.step, plan.bounds);
     pp_split_plan_finish(&plan);
     return makespan;
 }
@@ -76,8 +74,7 @@ const char *pp_split_best_kind(const struct pp_split_request *q)
 
 /* --- orders --- */
 
-int pp_split_run_least(const struct pp_split_run *run,
-                       struct pp_least_found *found, struct pp_err *err)
+struct pp_least_found pp_split_run_least(const struct pp_split_run *run)
 {
     const struct pp_split_least p = {.n_units = run->n_units,
                                      .n_ranks = (size_t)run->graph.n_rows,
@@ -85,7 +82,7 @@ int pp_split_run_least(const struct pp_split_run *run,
                                      .times = run->step.times,
                                      .messages = run->step.messages,
                                      .speeds = run->request->speeds};
-    return pp_split_least(&p, found, err);
+    return pp_split_least(&p);
 }
 
 /* A split as the search of orders takes it. */
@@ -95,7 +92,6 @@ struct order_search {
     double *messages;            /* per stage: the message after it */
     double *room;                /* per rank: bytes of buffers */
     struct pp_stage_bytes *sizes;
-    bool found; /* an order that fits */
 };
 
 static double action_time(const void *ctx, struct pp_action a)
@@ -157,62 +153,53 @@ static int search_order(struct order_search *x, const size_t *bounds,
                                 : pp_search_lowered(s, g, m, -1, &o, err);
 }
 
-/* Sets *yes if an order fits on the split that was set. */
-static int order_fits(const struct order_search *x, const struct pp_schedule *s,
-                      bool *yes, struct pp_err *err)
+/* Returns true if an order fits on the split that was set. */
+static bool order_fits(const struct order_search *x,
+                       const struct pp_schedule *s)
 {
-    *yes = true;
-    for (int r = 0; r < s->graph->n_rows && x->run->memory_bytes && *yes; r++) {
+    for (int r = 0; r < s->graph->n_rows && x->run->memory_bytes; r++) {
+        struct pp_err too_large = {0};
         struct pp_memory m;
-        if (pp_memory_plan(s, r, x->sizes, &m, err))
-            return -1;
-        *yes = (double)m.arena_bytes <= x->room[r];
+        if (pp_memory_plan(s, r, x->sizes, &m, &too_large))
+            return false;
+        bool fits = (double)m.arena_bytes <= x->room[r];
         pp_memory_finish(&m);
+        if (!fits)
+            return false;
     }
-    return 0;
+    return true;
 }
 
-/* Searches an order for bounds and, if it fits, its makespan. Leaves *time as
- * it is if no order fits. */
-static int find_order(struct order_search *x, const size_t *bounds,
-                      struct pp_schedule *s, struct pp_makespan *m,
-                      double *time, struct pp_err *err)
+/* Searches an order for bounds and, if it fits, its makespan, which it returns;
+ * else infinity. */
+static double find_order(struct order_search *x, const size_t *bounds,
+                         struct pp_schedule *s, struct pp_makespan *m)
 {
     struct pp_split_step p = x->run->step;
     struct pp_err refusal = {0};
-    bool fit = false;
-    if (search_order(x, bounds, s, &refusal)) {
-        if (refusal.code == PP_EXIT_NO) /* no order fits */
-            return 0;
-        *err = refusal;
-        return -1;
-    }
-    if (order_fits(x, s, &fit, err))
-        return -1;
-    if (!fit)
-        return 0;
+    if (search_order(x, bounds, s, &refusal) || !order_fits(x, s) ||
+        pp_makespan_init(m, s, &refusal))
+        return INFINITY;
     p.makespan = m;
-    if (pp_makespan_init(m, s, err))
-        return -1;
-    return pp_split_step_time(&p, bounds, time, err);
+    return pp_split_step_time(&p, bounds);
 }
 
-/* Gives the run an order for bounds if it is shorter than *step. */
-static int take_order(struct order_search *x, const size_t *bounds,
-                      double *step, bool *better, struct pp_err *err)
+/* Gives the run an order for bounds and returns true if it is shorter than
+ * *step. */
+static bool take_order(struct order_search *x, const size_t *bounds,
+                       double *step)
 {
     struct pp_schedule s = {0};
     struct pp_makespan m = {0};
-    double makespan = INFINITY;
-    int rc = find_order(x, bounds, &s, &m, &makespan, err);
-    *better = rc == 0 && makespan < *step;
-    if (*better) {
+    double makespan = find_order(x, bounds, &s, &m);
+    bool better = makespan < *step;
+    if (better) {
         *step = makespan;
-        rc = pp_split_run_take(x->run, &s, &m, err);
+        pp_split_run_take(x->run, &s, &m);
     }
     pp_makespan_finish(&m);
     pp_schedule_finish(&s);
-    return rc;
+    return better;
 }
 
 /* Reports if the split stays: it was given, or modes were chosen for it. */
@@ -221,63 +208,50 @@ static bool is_kept(const struct pp_split_request *q)
     return q->bounds || q->stage_modes || q->recompute_auto;
 }
 
-static int take_rounds(struct order_search *x, size_t *bounds,
-                       struct pp_err *err)
+/* Returns true if an order fits. */
+static bool take_rounds(struct order_search *x, size_t *bounds)
 {
     struct pp_split_run *run = x->run;
     size_t bytes = (run->n_stages + 1) * sizeof *bounds;
     size_t *best = pp_arena_alloc(&run->arena, bytes, 1);
-    struct pp_least_found bound;
     double step = INFINITY;
-    bool better = true;
-    if (!best)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     memcpy(best, bounds, bytes);
-    for (int i = 0; i < MAX_ROUNDS && better; i++) {
-        if (take_order(x, bounds, &step, &better, err))
-            return -1;
-        if (!better) {
+    for (int i = 0; i < MAX_ROUNDS; i++) {
+        if (!take_order(x, bounds, &step)) {
             memcpy(bounds, best, bytes);
             break;
         }
         memcpy(best, bounds, bytes);
         if (is_kept(run->request) || i == MAX_ROUNDS - 1)
             break;
-        if (pp_split_run_improve(run, bounds, err))
-            return -1;
-        better = memcmp(best, bounds, bytes) != 0;
-    }
-    if (isinf(step))
-        return 0;
-    x->found = true;
-    run->name = "auto";
-    run->found.makespan = step;
-    if (pp_split_run_least(run, &bound, err))
-        return -1;
-    run->found.bound = fmin(bound.step, step);
-    run->found.proved = false;
-    return 0;
-}
-
-int pp_split_run_search(struct pp_split_run *run, size_t *bounds,
-                        struct pp_err *err)
-{
-    struct pp_arena *a = &run->arena;
-    struct order_search x = {.run = run};
-    size_t n = (size_t)run->graph.n_stages;
-    x.times = pp_arena_alloc(a, n, sizeof *x.times);
-    x.messages = pp_arena_alloc(a, n, sizeof *x.messages);
-    x.sizes = pp_arena_alloc(a, n, sizeof *x.sizes);
-    x.room = pp_arena_alloc(a, (size_t)run->graph.n_rows, sizeof *x.room);
-    if (!x.times || !x.messages || !x.sizes || !x.room)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int i = 0; i <= MAX_SMALL; i++) {
-        if (i > 0)
-            start_small(run, i, bounds);
-        if (take_rounds(&x, bounds, err))
-            return -1;
-        if (x.found || run->kind_fits || run->request->bounds)
+        pp_split_run_improve(run, bounds);
+        if (!memcmp(best, bounds, bytes))
             break;
     }
-    return 0;
+    if (isinf(step))
+        return false;
+    run->name = "auto";
+    run->found.makespan = step;
+    run->found.bound = fmin(pp_split_run_least(run).step, step);
+    run->found.proved = false;
+    return true;
+}
+
+void pp_split_run_search(struct pp_split_run *run, size_t *bounds)
+{
+    struct pp_arena *a = &run->arena;
+    size_t n = (size_t)run->graph.n_stages;
+    struct order_search x = {
+        .run = run,
+        .times = pp_arena_alloc(a, n, sizeof *x.times),
+        .messages = pp_arena_alloc(a, n, sizeof *x.messages),
+        .room = pp_arena_alloc(a, (size_t)run->graph.n_rows, sizeof *x.room),
+        .sizes = pp_arena_alloc(a, n, sizeof *x.sizes)};
+    bool found = take_rounds(&x, bounds);
+    for (int i = 1;
+         i <= MAX_SMALL && !found && !run->kind_fits && !run->request->bounds;
+         i++) {
+        start_small(run, i, bounds);
+        found = take_rounds(&x, bounds);
+    }
 }

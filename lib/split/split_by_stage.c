@@ -20,39 +20,33 @@ struct turns {
 
 /* --- one split --- */
 
-static int set_stage_modes(struct turns *x, const enum pp_recompute *modes,
-                           struct pp_err *err)
+static void set_stage_modes(struct turns *x, const enum pp_recompute *modes)
 {
     for (size_t s = 0; s < x->run->n_stages; s++)
         for (size_t i = x->bounds[s]; i < x->bounds[s + 1]; i++)
             x->unit_modes[i] = modes[s];
-    return pp_split_run_set_modes(x->run, x->unit_modes, err);
+    pp_split_run_set_modes(x->run, x->unit_modes);
 }
 
-static int set_one_mode(struct turns *x, enum pp_recompute mode,
-                        struct pp_err *err)
+static void set_one_mode(struct turns *x, enum pp_recompute mode)
 {
     for (size_t i = 0; i < x->run->n_units; i++)
         x->unit_modes[i] = mode;
-    return pp_split_run_set_modes(x->run, x->unit_modes, err);
+    pp_split_run_set_modes(x->run, x->unit_modes);
 }
 
-static int modes_fit(void *ctx, const enum pp_recompute *modes, int rank,
-                     bool *yes, struct pp_err *err)
+static bool modes_fit(void *ctx, const enum pp_recompute *modes, int rank)
 {
     struct turns *x = ctx;
-    return set_stage_modes(x, modes, err)
-               ? -1
-               : pp_split_run_fits(x->run, x->bounds, rank, yes, err);
+    set_stage_modes(x, modes);
+    return pp_split_run_fits(x->run, x->bounds, rank);
 }
 
-static int step_time(void *ctx, const enum pp_recompute *modes, double *time,
-                     struct pp_err *err)
+static double step_time(void *ctx, const enum pp_recompute *modes)
 {
     struct turns *x = ctx;
-    return set_stage_modes(x, modes, err)
-               ? -1
-               : pp_split_step_time(&x->run->step, x->bounds, time, err);
+    set_stage_modes(x, modes);
+    return pp_split_step_time(&x->run->step, x->bounds);
 }
 
 /* Returns how many modes there are: slices exclude full recomputation. */
@@ -62,14 +56,13 @@ static size_t n_modes(const struct pp_split_run *run)
 }
 
 /* Sets trial to as little recomputation as fits on bounds. */
-static int choose_modes(struct turns *x, struct pp_recompute_found *found,
-                        struct pp_err *err)
+static struct pp_recompute_found choose_modes(struct turns *x)
 {
     const struct pp_split_recompute p = {&x->run->graph, n_modes(x->run), x,
                                          modes_fit, step_time};
-    if (pp_split_recompute(&p, x->trial, found, err))
-        return -1;
-    return set_stage_modes(x, x->trial, err);
+    const struct pp_recompute_found found = pp_split_recompute(&p, x->trial);
+    set_stage_modes(x, x->trial);
+    return found;
 }
 
 static double costliest_rank(const struct turns *x)
@@ -88,49 +81,42 @@ static double costliest_rank(const struct turns *x)
 }
 
 /* Measures bounds with the modes of trial. */
-static int measure_split(struct turns *x, double *value, bool *fits,
-                         struct pp_err *err)
+static double measure_split(struct turns *x, bool *fits)
 {
     struct pp_split_run *run = x->run;
     *fits = true;
-    if (set_stage_modes(x, x->trial, err))
-        return -1;
+    set_stage_modes(x, x->trial);
     for (int r = 0;
          *fits && run->memory_bytes && run->simulated && r < run->graph.n_rows;
          r++)
-        if (pp_split_run_fits(run, x->bounds, r, fits, err))
-            return -1;
-    *value = costliest_rank(x);
-    return run->shortest ? pp_split_step_time(&run->step, x->bounds, value, err)
-                         : 0;
+        *fits = pp_split_run_fits(run, x->bounds, r);
+    return run->shortest ? pp_split_step_time(&run->step, x->bounds)
+                         : costliest_rank(x);
 }
 
 /* --- turns --- */
 
 /* Keeps bounds if they are better than the best. */
-static int keep_better(struct turns *x, struct pp_err *err)
+static void keep_better(struct turns *x)
 {
     size_t n = x->run->n_stages;
-    struct pp_recompute_found found;
     double value;
     bool fits;
     if (x->run->request->recompute_auto) {
-        if (choose_modes(x, &found, err))
-            return -1;
+        const struct pp_recompute_found found = choose_modes(x);
         value = found.makespan;
         fits = found.fits;
-    } else if (measure_split(x, &value, &fits, err)) {
-        return -1;
+    } else {
+        value = measure_split(x, &fits);
     }
     /* If nothing fits, keep the last one: it is the nearest to fitting. */
     if (x->any && (fits < x->fits || (fits && x->fits && value >= x->measure)))
-        return 0;
+        return;
     x->any = true;
     x->fits = fits;
     x->measure = value;
     memcpy(x->best, x->bounds, (n + 1) * sizeof *x->best);
     memcpy(x->best_modes, x->trial, n * sizeof *x->best_modes);
-    return 0;
 }
 
 /* Returns true if the caller needs no better split. */
@@ -140,90 +126,79 @@ static bool is_enough(const struct turns *x)
 }
 
 /* Takes turns, from the modes that units have. */
-static int take_turns(struct turns *x, struct pp_err *err)
+static void take_turns(struct turns *x)
 {
     size_t bytes = (x->run->n_stages + 1) * sizeof *x->bounds;
     int most = x->run->request->brief ? 1 : MAX_TURNS;
     for (int i = 0; i < most && !is_enough(x); i++) {
         memcpy(x->before, x->bounds, bytes);
-        if (pp_split_run_balance(x->run, x->bounds, err))
-            return -1;
+        pp_split_run_balance(x->run, x->bounds);
         if (!memcmp(x->before, x->bounds, bytes))
-            return 0;
-        if (keep_better(x, err))
-            return -1;
+            return;
+        keep_better(x);
     }
-    return 0;
 }
 
 /* Takes turns, from a split for units that all have the same mode. */
-static int turn_from(struct turns *x, enum pp_recompute mode,
-                     struct pp_err *err)
+static void turn_from(struct turns *x, enum pp_recompute mode)
 {
-    return set_one_mode(x, mode, err) ||
-                   pp_split_run_balance(x->run, x->bounds, err) ||
-                   keep_better(x, err) || take_turns(x, err)
-               ? -1
-               : 0;
+    set_one_mode(x, mode);
+    pp_split_run_balance(x->run, x->bounds);
+    keep_better(x);
+    take_turns(x);
 }
 
-/* Sets a bound for all splits: the step without a limit and without
+/* Returns a bound for all splits: the step without a limit and without
  * recomputation. */
-static int bound_step(struct turns *x, double *bound, struct pp_err *err)
+static double bound_step(struct turns *x)
 {
     struct pp_split_run *run = x->run;
     size_t memory = run->memory_bytes;
     run->memory_bytes = 0;
-    int rc = set_one_mode(x, PP_RECOMPUTE_NONE, err) ||
-                     pp_split_run_balance(run, x->bounds, err)
-                 ? -1
-                 : 0;
+    set_one_mode(x, PP_RECOMPUTE_NONE);
+    pp_split_run_balance(run, x->bounds);
     run->memory_bytes = memory;
-    *bound = run->found.bound;
-    return rc ? -1 : keep_better(x, err);
+    double bound = run->found.bound;
+    keep_better(x);
+    return bound;
 }
 
-static int search_turns(struct turns *x, struct pp_err *err)
+static void search_turns(struct turns *x)
 {
     struct pp_split_run *run = x->run;
     const struct pp_split_request *q = run->request;
-    double bound = 0;
+    double bound = run->shortest && !q->fit_only ? bound_step(x) : 0;
     int last = q->recompute_auto ? (int)n_modes(run) - 1 : PP_RECOMPUTE_NONE;
-    if (run->shortest && !q->fit_only && bound_step(x, &bound, err))
-        return -1;
     /* In haste the split without a limit is the only start, unless no modes of
      * its stages fit. */
     bool started = run->shortest && q->brief && q->recompute_auto && x->fits;
-    if (started && take_turns(x, err))
-        return -1;
+    if (started)
+        take_turns(x);
     for (int mode = PP_RECOMPUTE_NONE;
          mode <= last && !started && !is_enough(x); mode++)
-        if (turn_from(x, (enum pp_recompute)mode, err))
-            return -1;
+        turn_from(x, (enum pp_recompute)mode);
     memcpy(x->bounds, x->best, (run->n_stages + 1) * sizeof *x->bounds);
-    if (set_stage_modes(x, x->best_modes, err))
-        return -1;
+    set_stage_modes(x, x->best_modes);
     if (run->shortest) {
         run->found.makespan = x->measure;
         run->found.bound = bound;
         run->found.proved = x->measure <= bound;
     }
-    return 0;
 }
 
 /* Sets the modes of a split to keep. */
-static int set_kept(struct turns *x, struct pp_err *err)
+static void set_kept(struct turns *x)
 {
     const struct pp_split_request *q = x->run->request;
     memcpy(x->bounds, q->bounds, (x->run->n_stages + 1) * sizeof *x->bounds);
-    if (set_one_mode(x, PP_RECOMPUTE_NONE, err))
-        return -1;
-    return q->recompute_auto ? choose_modes(x, &x->run->chosen, err)
-                             : set_stage_modes(x, x->trial, err);
+    set_one_mode(x, PP_RECOMPUTE_NONE);
+    if (q->recompute_auto)
+        x->run->chosen = choose_modes(x);
+    else
+        set_stage_modes(x, x->trial);
 }
 
-int pp_split_run_recompute(struct pp_split_run *run, size_t *bounds,
-                           struct pp_err *err)
+void pp_split_run_recompute(struct pp_split_run *run, size_t *bounds)
 {
     const struct pp_split_request *q = run->request;
     struct turns x = {.run = run, .bounds = bounds};
@@ -234,9 +209,10 @@ int pp_split_run_recompute(struct pp_split_run *run, size_t *bounds,
     x.best_modes = pp_arena_alloc(&run->arena, n, sizeof *x.best_modes);
     x.unit_modes =
         pp_arena_alloc(&run->arena, run->n_units, sizeof *x.unit_modes);
-    if (!x.before || !x.best || !x.trial || !x.best_modes || !x.unit_modes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (q->stage_modes)
         memcpy(x.trial, q->stage_modes, n * sizeof *x.trial);
-    return q->bounds ? set_kept(&x, err) : search_turns(&x, err);
+    if (q->bounds)
+        set_kept(&x);
+    else
+        search_turns(&x);
 }

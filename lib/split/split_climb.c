@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 
 /* Cuts of one climb: some milliseconds for each move. */
@@ -211,18 +211,13 @@ static void go_to(struct pp_climb *z, const size_t *bounds, double makespan)
 }
 
 /* Makes the present partition the best if it is, and fits. */
-static int keep_best(struct pp_climb *z, struct pp_err *err)
+static void keep_best(struct pp_climb *z)
 {
-    bool fits = false;
-    if (!pp_cuts_less(z->at_makespan, z->makespan))
-        return 0;
-    if (pp_cuts_fits(&z->cuts, z->at, &fits, err))
-        return -1;
-    if (fits) {
-        z->makespan = z->at_makespan;
-        memcpy(z->best, z->at, (z->cuts.n_stages + 1) * sizeof *z->best);
-    }
-    return 0;
+    if (!pp_cuts_less(z->at_makespan, z->makespan) ||
+        !pp_cuts_fits(&z->cuts, z->at))
+        return;
+    z->makespan = z->at_makespan;
+    memcpy(z->best, z->at, (z->cuts.n_stages + 1) * sizeof *z->best);
 }
 
 /* Returns the legal move that may help and needs no more than level, or else
@@ -252,25 +247,26 @@ static struct pp_boundary_move next_move(struct pp_climb *z, double level,
     return best;
 }
 
-/* Climbs while a move at the level helps. Sets *next and *need to the move that
- * helps with the least memory above the level. Every simulation adds a cut that
- * bounds the simulated partition exactly, so no move is simulated twice from
- * the same partition. */
-static int settle(struct pp_climb *z, const struct course *c,
-                  struct pp_boundary_move *next, double *need,
-                  struct pp_err *err)
+/* Climbs while a move at the level helps. Returns the move that helps with the
+ * least memory above the level, and sets *need to that. Every simulation adds a
+ * cut that bounds the simulated partition exactly, so no move is simulated
+ * twice from the same partition. */
+static struct pp_boundary_move settle(struct pp_climb *z,
+                                      const struct course *c, double *need)
 {
+    struct pp_boundary_move next;
     do {
         weigh_moves(z);
-        *next = next_move(z, c->level, need);
-        if (next->first == 0 || *need > c->level)
+        next = next_move(z, c->level, need);
+        if (next.first == 0 || *need > c->level)
             break;
-        pp_move_apply(z->cuts.n_stages, z->at, *next, z->trial);
+        pp_move_apply(z->cuts.n_stages, z->at, next, z->trial);
         double time = simulate(z, z->trial);
         if (pp_cuts_less(time, z->at_makespan))
             go_to(z, z->trial, time);
     } while (z->work < c->end);
-    return keep_best(z, err);
+    keep_best(z);
+    return next;
 }
 
 /* Sets trial to a random neighbour of home. Returns false if it needs more than
@@ -291,93 +287,77 @@ static bool draw_neighbour(struct pp_climb *z, struct course *c, int n_moves)
 }
 
 /* Climbs from random neighbours, with no more memory than the level, and goes
- * to the best partition. Sets *better if that is another one. */
-static int kick(struct pp_climb *z, struct course *c, bool *better,
-                struct pp_err *err)
+ * to the best partition. Returns true if that is another one. */
+static bool kick(struct pp_climb *z, struct course *c)
 {
     size_t bytes = (z->cuts.n_stages + 1) * sizeof *z->home;
     int most = z->cuts.problem->memory ? N_KICKS : N_FREE_KICKS;
     double home = z->at_makespan, need;
-    struct pp_boundary_move next;
-    *better = false;
+    bool better = false;
     memcpy(z->home, z->at, bytes);
     for (int i = 0, n = 0; i < MAX_DRAWS && n < most && z->work < c->end; i++) {
         if (!draw_neighbour(z, c, 2 + i % 3))
             continue;
         n++;
         go_to(z, z->trial, simulate(z, z->trial));
-        if (settle(z, c, &next, &need, err))
-            return -1;
+        settle(z, c, &need);
         if (!pp_cuts_less(z->at_makespan, home))
             continue;
         memcpy(z->home, z->at, bytes);
         home = z->at_makespan;
-        *better = true;
+        better = true;
     }
     go_to(z, z->home, home);
-    return 0;
+    return better;
 }
 
-int pp_climb_from(struct pp_climb *z, const size_t *start, size_t work,
-                  struct pp_err *err)
+void pp_climb_from(struct pp_climb *z, const size_t *start, size_t work)
 {
     const struct pp_split_step *p = z->cuts.problem;
     struct course c = {bytes_over(z, start), z->work + work, 0};
-    struct pp_boundary_move next;
     double mark = c.level, need = 0;
     int idle = 0;
-    bool better;
     if (c.level > 0)
-        return 0;
+        return;
     z->cuts.n = 0;
     go_to(z, start, simulate(z, start));
-    if (keep_best(z, err))
-        return -1;
+    keep_best(z);
     while (c.level <= 0) {
-        if (settle(z, &c, &next, &need, err))
-            return -1;
+        struct pp_boundary_move next = settle(z, &c, &need);
         if (z->work >= c.end)
-            return 0;
+            return;
         if (need > mark) {
-            if (kick(z, &c, &better, err))
-                return -1;
-            if (better) {
+            if (kick(z, &c)) {
                 idle = 0;
                 continue;
             }
             mark = p->memory ? c.level + (c.level + p->limit[0]) * APART : mark;
         }
         if (next.first == 0 && (!p->memory || ++idle > MAX_IDLE))
-            return 0;
+            return;
         c.level = next.first ? need : mark;
     }
-    return 0;
 }
 
-int pp_climb_init(struct pp_climb *z, const struct pp_split_step *p,
-                  size_t most, struct pp_err *err)
+void pp_climb_init(struct pp_climb *z, const struct pp_split_step *p,
+                   size_t most)
 {
-    size_t n, size;
     *z = (struct pp_climb){.makespan = INFINITY};
-    if (pp_cuts_init(&z->cuts, p, MAX_CUTS + most, err))
-        return -1;
+    pp_cuts_init(&z->cuts, p, MAX_CUTS + most);
     z->cuts.most = MAX_CUTS; /* generation raises it */
-    n = z->cuts.n_stages;
-    if (pp_mul(2 * n, MAX_CUTS > n ? MAX_CUTS : n, &size, err))
-        return -1;
-    if (p->memory)
+    size_t n = z->cuts.n_stages;
+    if (p->memory) {
         z->rank_work = p->memory->n_counts / (size_t)p->memory->graph->n_rows;
-    z->best = calloc(n + 1, sizeof *z->best);
-    z->at = calloc(n + 1, sizeof *z->at);
-    z->home = calloc(n + 1, sizeof *z->home);
-    z->trial = calloc(n + 1, sizeof *z->trial);
-    z->cost = calloc(MAX_CUTS, sizeof *z->cost);
-    z->change = calloc(size, sizeof *z->change);
-    z->order = calloc(MAX_CUTS, sizeof *z->order);
-    return z->best && z->at && z->home && z->trial && z->cost && z->change &&
-                   z->order
-               ? p->memory ? pp_nearby_init(&z->nearby, p, err) : 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        pp_nearby_init(&z->nearby, p);
+    }
+    z->best = pp_calloc(n + 1, sizeof *z->best);
+    z->at = pp_calloc(n + 1, sizeof *z->at);
+    z->home = pp_calloc(n + 1, sizeof *z->home);
+    z->trial = pp_calloc(n + 1, sizeof *z->trial);
+    z->cost = pp_calloc(MAX_CUTS, sizeof *z->cost);
+    z->change =
+        pp_calloc(MAX_CUTS > n ? MAX_CUTS : n, 2 * n * sizeof *z->change);
+    z->order = pp_calloc(MAX_CUTS, sizeof *z->order);
 }
 
 void pp_climb_finish(struct pp_climb *z)

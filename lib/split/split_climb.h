@@ -38,22 +38,18 @@ struct pp_climb {
     size_t rank_work;        /* to add up the memory of a rank */
 };
 
-/* most: cuts beside those of one climb. Finish it also after an error. */
-int pp_climb_init(struct pp_climb *z, const struct pp_split_step *p,
-                  size_t most, struct pp_err *err) PP_MUST_USE;
-
-/* Accepts a zeroed struct. */
+/* most: cuts beside those of one climb. */
+void pp_climb_init(struct pp_climb *z, const struct pp_split_step *p,
+                   size_t most);
 void pp_climb_finish(struct pp_climb *z);
 
 /* Climbs from a partition, if it may fit, with a limit of work. The cuts so far
  * give way to those of this climb. */
-int pp_climb_from(struct pp_climb *z, const size_t *start, size_t work,
-                  struct pp_err *err) PP_MUST_USE;
+void pp_climb_from(struct pp_climb *z, const size_t *start, size_t work);
 
 /* Climbs from partitions on the way from start to one that needs little memory.
  * Without a limit of memory it climbs from start only. */
-int pp_climb_frontier(struct pp_climb *z, const size_t *start, size_t work,
-                      struct pp_err *err) PP_MUST_USE;
+void pp_climb_frontier(struct pp_climb *z, const size_t *start, size_t work);
 
 /* Goes to the next legal move, or the first one after {0}: it leaves every
  * stage a unit, and the fixed units in their places. Returns false at the end.

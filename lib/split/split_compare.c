@@ -20,9 +20,9 @@ static struct pp_split_request request_of(const struct pp_split_contest *c,
     return q;
 }
 
-/* Fills the figures of a row. Returns -1 only if the system failed. */
-static int plan_row(const struct pp_split_contest *c, struct pp_arena *a,
-                    struct pp_split_row *row, struct pp_err *err)
+/* Fills the figures of a row, or why the kind cannot run. */
+static void plan_row(const struct pp_split_contest *c, struct pp_arena *a,
+                     struct pp_split_row *row)
 {
     const struct pp_split_request q = request_of(c, row);
     struct pp_split_plan plan;
@@ -34,12 +34,10 @@ static int plan_row(const struct pp_split_contest *c, struct pp_arena *a,
                      "%zu stages and %lld microbatches are too many to "
                      "simulate",
                      plan.run.n_stages, (long long)q.n_microbatches);
-    /* A split that does not fit has no step yet. */
-    if (!rc && isinf(plan.run.found.makespan))
-        rc = pp_split_step_time(&plan.run.step, plan.bounds,
-                                &plan.run.found.makespan, &why);
     if (!rc) {
         row->step = plan.run.found.makespan;
+        if (isinf(row->step)) /* a split that does not fit has no step yet */
+            row->step = pp_split_step_time(&plan.run.step, plan.bounds);
         row->rank = pp_split_plan_fullest(&plan);
         row->need = pp_split_plan_need(&plan, row->rank);
         row->fits = q.memory_bytes == 0 || pp_split_plan_fits(&plan);
@@ -51,11 +49,7 @@ static int plan_row(const struct pp_split_contest *c, struct pp_arena *a,
             rc = c->step(c->ctx, &plan, &row->step, &why);
     }
     pp_split_plan_finish(&plan);
-    if (rc && why.code == PP_EXIT_SYSTEM)
-        return pp_fail(err, why.code, "%s", why.text);
-    if (rc && !(row->why = pp_arena_strdup(a, why.text)))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
+    row->why = rc ? pp_arena_strdup(a, why.text) : NULL;
 }
 
 /* --- all rows --- */
@@ -77,25 +71,23 @@ static bool place_row(const struct pp_split_contest *c,
 }
 
 /* Adds the rows of a kind, for each number of chunks. */
-static int add_kind(const struct pp_split_contest *c,
-                    struct pp_split_comparison *out, const struct pp_kind *kind,
-                    struct pp_err *err)
+static void add_kind(const struct pp_split_contest *c,
+                     struct pp_split_comparison *out,
+                     const struct pp_kind *kind)
 {
     struct pp_split_row row = {.kind = kind}, refused = {.kind = NULL};
     int first = kind->n_chunks > 1 ? 2 : 1;
     int last = kind->n_chunks > 1 ? PP_COMPARE_CHUNKS : 1;
     size_t n = out->n;
     if (!place_row(c, &row))
-        return 0;
+        return;
     for (int chunks = first; chunks <= last; chunks++) {
         if (c->has_chunks && chunks != c->request->n_chunks)
             continue;
         row.n_chunks = chunks;
-        row.why = NULL;
         if (c->tell)
             c->tell(c->ctx, kind, chunks);
-        if (plan_row(c, &out->arena, &row, err))
-            return -1;
+        plan_row(c, &out->arena, &row);
         if (!row.why)
             out->rows[out->n++] = row;
         /* The kind's own number of chunks says best what is wrong. */
@@ -104,7 +96,6 @@ static int add_kind(const struct pp_split_contest *c,
     }
     if (out->n == n && refused.kind)
         out->rows[out->n++] = refused;
-    return 0;
 }
 
 static int compare_rows(const void *pa, const void *pb)
@@ -119,8 +110,8 @@ static int compare_rows(const void *pa, const void *pb)
     return (a->need > b->need) - (a->need < b->need);
 }
 
-int pp_split_compare(const struct pp_split_contest *c,
-                     struct pp_split_comparison *out, struct pp_err *err)
+void pp_split_compare(const struct pp_split_contest *c,
+                      struct pp_split_comparison *out)
 {
     size_t n = 0;
     *out = (struct pp_split_comparison){.n = 0};
@@ -128,13 +119,9 @@ int pp_split_compare(const struct pp_split_contest *c,
         n++;
     out->rows = pp_arena_alloc(&out->arena, n * PP_COMPARE_CHUNKS + 1,
                                sizeof *out->rows);
-    if (!out->rows)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++)
-        if (add_kind(c, out, c->kinds[i], err))
-            return -1;
+        add_kind(c, out, c->kinds[i]);
     qsort(out->rows, out->n, sizeof *out->rows, compare_rows);
-    return 0;
 }
 
 void pp_split_comparison_finish(struct pp_split_comparison *c)

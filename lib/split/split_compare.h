@@ -42,10 +42,9 @@ struct pp_split_contest {
 };
 
 /* Plans each kind. A kind that cannot run has one row; one that runs on some
- * numbers of chunks has only these. Finish it also after an error. */
-int pp_split_compare(const struct pp_split_contest *c,
-                     struct pp_split_comparison *out,
-                     struct pp_err *err) PP_MUST_USE;
+ * numbers of chunks has only these. */
+void pp_split_compare(const struct pp_split_contest *c,
+                      struct pp_split_comparison *out);
 
 /* Accepts a zeroed struct. */
 void pp_split_comparison_finish(struct pp_split_comparison *c);

@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-
 struct pp_split_costs {
     size_t n;
     uint64_t *before; /* before[i]: cost of the units 0 .. i - 1 */
@@ -17,8 +15,8 @@ struct pp_split_costs {
 /* Rounds costs to multiples of a power of two, such that their total is below
  * 2^31. Small integers stay exact, and the square of the total fits uint64_t.
  */
-int pp_split_costs_init(struct pp_split_costs *c, const double *costs, size_t n,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_split_costs_init(struct pp_split_costs *c, const double *costs,
+                         size_t n);
 void pp_split_costs_finish(struct pp_split_costs *c);
 
 /* Returns the cost of the units i .. j - 1. */

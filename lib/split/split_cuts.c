@@ -1,89 +1,68 @@
 /* SPDX-License-Identifier: MIT */
 #include "split/split_cuts.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 
 /* Needs of ranks that are known at a time. */
 enum { N_NEEDS = 1 << 13 };
 
 /* Allocates the known needs of ranks. */
-static int init_needs(struct pp_cuts *x, struct pp_err *err)
+static void init_needs(struct pp_cuts *x)
 {
     const struct pp_split_memory *m = x->problem->memory;
-    size_t size;
     x->key_length = 1;
     if (!m || !x->problem->need)
-        return 0;
+        return;
     for (int r = 0; r < m->graph->n_rows; r++) {
         int n = m->first_stage[r + 1] - m->first_stage[r];
         if (1 + 2 * (size_t)n > x->key_length)
             x->key_length = 1 + 2 * (size_t)n;
     }
-    if (pp_mul(x->key_length, N_NEEDS, &size, err))
-        return -1;
-    x->keys = calloc(size, sizeof *x->keys);
-    x->trial_key = calloc(x->key_length, sizeof *x->trial_key);
-    x->needs = calloc(N_NEEDS, sizeof *x->needs);
-    return x->keys && x->trial_key && x->needs
-               ? 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    x->keys = pp_calloc(N_NEEDS, x->key_length * sizeof *x->keys);
+    x->trial_key = pp_calloc(x->key_length, sizeof *x->trial_key);
+    x->needs = pp_calloc(N_NEEDS, sizeof *x->needs);
 }
 
 /* Fills the prefix sums of the units' times. */
-static int init_units(struct pp_cuts *x, struct pp_err *err)
+static void init_units(struct pp_cuts *x)
 {
     const struct pp_split_step *p = x->problem;
     size_t slices = x->width / PP_N_TIMES;
     for (size_t i = 0; i < x->n_units; i++) {
         for (size_t k = 0; k < x->width; k++) {
             double t = p->times[i * slices + k / PP_N_TIMES][k % PP_N_TIMES];
-            if (!isfinite(t) || t < 0)
-                return pp_fail(err, PP_EXIT_INPUT,
-                               "the cost of unit %zu, '%g', must be finite and "
-                               "not negative",
-                               i, t);
+            assert(isfinite(t) && t >= 0);
             x->before[(i + 1) * x->width + k] = x->before[i * x->width + k] + t;
         }
         if (p->messages && i + 1 < x->n_units)
             x->message[i] = p->messages[i];
     }
-    return 0;
 }
 
-int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
-                 struct pp_err *err)
+void pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most)
 {
     const struct pp_graph *g = p->makespan->graph;
-    size_t cells = (size_t)g->n_stages * (size_t)g->n_slices, size, total;
+    size_t cells = (size_t)g->n_stages * (size_t)g->n_slices;
     *x = (struct pp_cuts){.problem = p,
                           .n_units = p->n_units,
                           .n_stages = (size_t)(g->n_stages / g->n_copies),
                           .width = PP_N_TIMES * (size_t)g->n_slices,
                           .most = most};
-    if (pp_mul(x->n_stages, x->width + 1, &size, err) ||
-        pp_mul(size, most + 1, &size, err) ||
-        pp_mul(p->n_units + 1, x->width, &total, err))
-        return -1;
-    x->before = calloc(total, sizeof *x->before);
-    x->message = calloc(p->n_units + 1, sizeof *x->message);
-    x->weights = calloc(size, sizeof *x->weights);
-    x->times.slice = calloc(cells, sizeof *x->times.slice);
-    x->times.message = calloc(cells, sizeof *x->times.message);
-    x->counts.slice = calloc(cells, sizeof *x->counts.slice);
-    x->counts.message = calloc(cells, sizeof *x->counts.message);
-    bool all = x->before && x->message && x->weights && x->times.slice &&
-               x->times.message && x->counts.slice && x->counts.message;
-    int rc = all ? init_units(x, err)
-                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (!rc)
-        rc = init_needs(x, err);
-    if (rc)
-        pp_cuts_finish(x);
-    return rc;
+    x->before = pp_calloc(p->n_units + 1, x->width * sizeof *x->before);
+    x->message = pp_calloc(p->n_units + 1, sizeof *x->message);
+    x->weights =
+        pp_calloc(most + 1, x->n_stages * (x->width + 1) * sizeof *x->weights);
+    x->times.slice = pp_calloc(cells, sizeof *x->times.slice);
+    x->times.message = pp_calloc(cells, sizeof *x->times.message);
+    x->counts.slice = pp_calloc(cells, sizeof *x->counts.slice);
+    x->counts.message = pp_calloc(cells, sizeof *x->counts.message);
+    init_units(x);
+    init_needs(x);
 }
 
 static double speed_of(const struct pp_cuts *x, int stage)
@@ -206,41 +185,35 @@ static size_t find_key(const struct pp_cuts *x, const size_t *bounds, int rank)
     return (size_t)(hash >> 32) % N_NEEDS;
 }
 
-int pp_cuts_need(struct pp_cuts *x, const size_t *bounds, int rank,
-                 double *bytes, struct pp_err *err)
+double pp_cuts_need(struct pp_cuts *x, const size_t *bounds, int rank)
 {
     const struct pp_split_step *p = x->problem;
     size_t at = find_key(x, bounds, rank);
     size_t *key = &x->keys[at * x->key_length];
     if (memcmp(key, x->trial_key, x->key_length * sizeof *key)) {
-        if (p->need(p->ctx, bounds, rank, &x->needs[at], err))
-            return -1;
+        x->needs[at] = p->need(p->ctx, bounds, rank);
         memcpy(key, x->trial_key, x->key_length * sizeof *key);
         x->n_planned++;
     }
-    *bytes = x->needs[at];
-    return 0;
+    return x->needs[at];
 }
 
-int pp_cuts_fits(struct pp_cuts *x, const size_t *bounds, bool *yes,
-                 struct pp_err *err)
+bool pp_cuts_fits(struct pp_cuts *x, const size_t *bounds)
 {
     const struct pp_split_step *p = x->problem;
-    *yes = pp_cuts_may_fit(x, bounds);
-    if (!p->memory || !p->need)
-        return 0;
+    if (!pp_cuts_may_fit(x, bounds))
+        return false;
     /* Neighbours of a partition often exceed the limit of the same rank. */
-    int n = p->memory->graph->n_rows, first = x->refuser;
-    for (int i = 0; *yes && i < n; i++) {
+    int n = p->memory && p->need ? p->memory->graph->n_rows : 0;
+    int first = x->refuser;
+    for (int i = 0; i < n; i++) {
         int r = (first + i) % n;
-        double bytes;
-        if (pp_cuts_need(x, bounds, r, &bytes, err))
-            return -1;
-        *yes = bytes <= p->limit[r];
-        if (!*yes)
+        if (pp_cuts_need(x, bounds, r) > p->limit[r]) {
             x->refuser = r;
+            return false;
+        }
     }
-    return 0;
+    return true;
 }
 
 void pp_cuts_finish(struct pp_cuts *x)

@@ -35,8 +35,8 @@ struct pp_cuts {
     int refuser;      /* the rank that did not fit last */
 };
 
-int pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most,
-                 struct pp_err *err) PP_MUST_USE;
+void pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p,
+                  size_t most);
 void pp_cuts_finish(struct pp_cuts *x);
 
 /* Returns the makespan of a partition. Adds its longest path as a cut unless
@@ -58,8 +58,8 @@ void pp_cuts_add(struct pp_cuts *x);
  * path if the row is slow; and means of many paths, which come to weigh all
  * stages alike. Simulates that many steps. Sets split, which has room for
  * n_stages + 1 boundaries, to a partition that is good for these paths. */
-int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
-                     size_t *split, struct pp_err *err) PP_MUST_USE;
+void pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
+                      size_t *split);
 
 static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,
                                            size_t stage)
@@ -95,17 +95,15 @@ double pp_cut_cost(const struct pp_cuts *x, size_t cut, const size_t *bounds);
 void pp_cut_least(const struct pp_cuts *x, const double *weights, double *least,
                   uint32_t *end);
 
-/* Finds a lower bound of the makespan of all partitions from the cuts: the
+/* Returns a lower bound of the makespan of all partitions from the cuts: the
  * larger of a Lagrangian bound, which combines all cuts, and a bound by the
  * heaviest cut of each stage. best is the makespan of some partition. */
-int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
-                  struct pp_err *err) PP_MUST_USE;
+double pp_cuts_bound(const struct pp_cuts *x, double best);
 
 /* Searches all partitions by branch and bound, with the cuts as bounds, for one
  * that is better than *best and fits in memory. Sets bounds and *best if there
- * is one, and *whole if the search completed. */
-int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
-                   struct pp_err *err) PP_MUST_USE;
+ * is one. Returns true if the search completed. */
+bool pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best);
 
 /* Returns true if a partition has the fixed units in their places and may fit
  * in memory: its buffers without the gaps between them fit. */
@@ -119,15 +117,13 @@ static inline bool pp_cuts_may_fit(const struct pp_cuts *x,
            pp_split_memory_excess(p->memory, bounds, p->limit, NULL, NULL) <= 0;
 }
 
-/* Sets *yes if a partition has the fixed units in their places and fits in
+/* Returns true if a partition has the fixed units in their places and fits in
  * memory with its buffers as they are planned. Takes much longer than
  * pp_cuts_may_fit. */
-int pp_cuts_fits(struct pp_cuts *x, const size_t *bounds, bool *yes,
-                 struct pp_err *err) PP_MUST_USE;
+bool pp_cuts_fits(struct pp_cuts *x, const size_t *bounds);
 
-/* Sets *bytes to what a rank needs. The problem has need. */
-int pp_cuts_need(struct pp_cuts *x, const size_t *bounds, int rank,
-                 double *bytes, struct pp_err *err) PP_MUST_USE;
+/* Returns the bytes that a rank needs. The problem has need. */
+double pp_cuts_need(struct pp_cuts *x, const size_t *bounds, int rank);
 
 /* Returns true if a is less than b by more than rounding errors. */
 static inline bool pp_cuts_less(double a, double b)
@@ -145,8 +141,7 @@ enum pp_feasibility {
 /* Finds a partition that may fit in memory, or proves that none fits. Every
  * message counts as the smallest, and buffers have no gaps between them. Sets
  * bounds if one is found. p has a memory model. */
-int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
-                      enum pp_feasibility *answer,
-                      struct pp_err *err) PP_MUST_USE;
+enum pp_feasibility pp_split_feasible(const struct pp_split_step *p,
+                                      size_t *bounds);
 
 #endif

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
-#include "split/split.h"
+#include "base/alloc.h"
 #include "model/vision.h"
+#include "split/split.h"
 
 /* The largest and smallest stage of the partition of a prefix. */
 struct extremes {
@@ -68,32 +68,22 @@ static void partition(const double *before, size_t n, size_t n_stages,
 int pp_split_deepspeed(const double *weights, size_t n, size_t n_stages,
                        size_t *bounds, struct pp_err *err)
 {
-    size_t cells;
-    int rc = -1;
     if (n <= n_stages)
         return pp_split_uniform(n, n_stages, bounds, err);
     if (n_stages == 0)
         return pp_fail(err, PP_EXIT_INPUT, "no stages to split into");
     if (n >= UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT, "%zu units are too many", n);
-    if (pp_mul(n_stages + 1, n + 1, &cells, err))
-        return -1;
-    double *before = calloc(n + 1, sizeof *before);
-    struct extremes *columns = calloc(2 * (n + 1), sizeof *columns);
-    uint32_t *starts = calloc(cells, sizeof *starts);
-    if (!before || !columns || !starts) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    double *before = pp_calloc(n + 1, sizeof *before);
+    struct extremes *columns = pp_calloc(2 * (n + 1), sizeof *columns);
+    uint32_t *starts = pp_calloc(n_stages + 1, (n + 1) * sizeof *starts);
     for (size_t i = 0; i < n; i++)
         before[i + 1] = before[i] + weights[i];
     partition(before, n, n_stages, columns, starts, bounds);
-    rc = 0;
-out:
     free(starts);
     free(columns);
     free(before);
-    return rc;
+    return 0;
 }
 
 void pp_unit_class(const struct pp_model *m, struct pp_unit_id u,

@@ -65,9 +65,9 @@ void pp_split_describe_unit(const struct pp_split_request *q, size_t i,
 
 /* Describes the units. used: the modes of some stage, which a unit describes
  * too. */
-static int describe_units(const struct pp_split_request *q, struct pp_arena *a,
-                          const bool used[PP_N_RECOMPUTES],
-                          struct pp_plan_unit *units)
+static void describe_units(const struct pp_split_request *q, struct pp_arena *a,
+                           const bool used[PP_N_RECOMPUTES],
+                           struct pp_plan_unit *units)
 {
     char fqn[PP_FQN_TEXT];
     for (size_t i = 0; i < pp_model_n_units(q->shard.model); i++) {
@@ -75,15 +75,12 @@ static int describe_units(const struct pp_split_request *q, struct pp_arena *a,
         struct pp_plan_unit *x = &units[i];
         pp_model_fqn(q->shard.model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
-        if (!x->fqn)
-            return -1;
         pp_split_describe_unit(q, i, false, x);
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] =
                     pp_split_describe_mode(q, u, (enum pp_recompute)r);
     }
-    return 0;
 }
 
 /* --- stages and components --- */
@@ -186,8 +183,8 @@ static void find_tied(const struct pp_split_plan *plan, struct pp_graph *g)
     }
 }
 
-int pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
-                      struct pp_split_description *d, struct pp_err *err)
+void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
+                       struct pp_split_description *d)
 {
     const struct pp_split_request *q = plan->run.request;
     const struct pp_model *m = q->shard.model;
@@ -230,13 +227,10 @@ int pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
         pp_arena_alloc(a, d->model.n_units, sizeof *d->model.units);
     d->stages =
         pp_arena_alloc(a, (size_t)plan->graph.n_stages, sizeof *d->stages);
-    if (!d->model.units || !d->stages ||
-        describe_units(q, a, used, d->model.units))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    describe_units(q, a, used, d->model.units);
     set_stages(plan, d->model.units, d->stages);
     set_components(plan, d);
     find_tied(plan, &d->graph);
-    return 0;
 }
 
 struct pp_plan pp_split_described(const struct pp_split_description *d)
@@ -276,8 +270,8 @@ int pp_split_step_seconds(const struct pp_split_plan *plan, double *seconds,
     struct pp_arena a = {0};
     struct pp_split_description d;
     struct pp_schedule s = {0};
-    int rc = pp_split_describe(plan, &a, &d, err) ||
-                     pp_split_schedule(plan, &d, &s, err) ||
+    pp_split_describe(plan, &a, &d);
+    int rc = pp_split_schedule(plan, &d, &s, err) ||
                      pp_step_seconds(pp_split_described(&d), &s, NULL, NULL,
                                      seconds, err)
                  ? -1

@@ -35,9 +35,8 @@ struct pp_plan_mode pp_split_describe_mode(const struct pp_split_request *q,
 
 /* Describes a plan. The arena has the memory; the description borrows the
  * profile and the machine of the plan's request. */
-int pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
-                      struct pp_split_description *d,
-                      struct pp_err *err) PP_MUST_USE;
+void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
+                       struct pp_split_description *d);
 
 /* Returns the plan, which borrows the description. */
 struct pp_plan pp_split_described(const struct pp_split_description *d);

@@ -5,7 +5,6 @@
  * pass through the stages of the other. */
 #include <math.h>
 
-#include "base/num.h"
 #include "model/edge.h"
 #include "model/vision.h"
 #include "split/split_plan.h"
@@ -131,8 +130,6 @@ static int join_branches(struct pp_split_run *run, struct pp_err *err)
     int second = (int)run->parts[0].n_stages;
     int embedding = second + (int)run->parts[1].n_stages;
     int *inputs = pp_arena_alloc(&run->arena, 2, sizeof *inputs);
-    if (!inputs)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     inputs[0] = second - 1;
     inputs[1] = embedding - 1;
     g->stages[second].n_inputs = 0;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 
 /* Limits of the memory sums for pairs and of the table: 0.1 seconds. */
 enum { MAX_TRIES = 500000, MAX_CELLS = 1 << 25 };
@@ -209,55 +209,40 @@ static enum pp_feasibility fill_nested(struct feasible_search *z)
 
 /* --- both placements --- */
 
-static int allocate_tables(struct feasible_search *z, size_t cells,
-                           struct pp_err *err)
-{
-    size_t ranks = (size_t)z->p->memory->graph->n_rows;
-    z->bounds = calloc(z->n_stages + 1, sizeof *z->bounds);
-    z->reached = calloc(cells, sizeof *z->reached);
-    z->ranks = calloc(ranks, sizeof *z->ranks);
-    z->first = calloc(z->n_pairs + 1, sizeof *z->first);
-    return z->bounds && z->reached && z->ranks && z->first
-               ? 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-}
-
-static int search_feasible(struct feasible_search *z,
-                           enum pp_feasibility *answer, struct pp_err *err)
+static enum pp_feasibility search_feasible(struct feasible_search *z)
 {
     const struct pp_graph *g = z->p->memory->graph;
     bool chain = g->n_stages == g->n_rows && g->n_copies == 1;
-    size_t row = z->n_units + 1, cells = 0;
-    if (pp_mul(row, chain ? z->n_stages + 1 : z->n_pairs, &cells, err) ||
-        (!chain && pp_mul(cells, row, &cells, err)))
-        return -1;
-    if (cells > MAX_CELLS)
-        return 0;
-    if (allocate_tables(z, cells, err))
-        return -1;
+    size_t row = z->n_units + 1, rows = chain ? z->n_stages + 1 : z->n_pairs;
+    size_t row_cells = chain ? row : row * row;
+    if (rows > MAX_CELLS / row_cells)
+        return PP_FEASIBLE_UNKNOWN;
+    z->reached = pp_calloc(rows, row_cells * sizeof *z->reached);
     if (chain)
-        *answer = fill_chain(z) ? PP_FEASIBLE_FOUND : PP_FEASIBLE_NONE;
-    else if (z->n_stages % 2 == 0 && list_ranks(z))
-        *answer = fill_nested(z);
-    return 0;
+        return fill_chain(z) ? PP_FEASIBLE_FOUND : PP_FEASIBLE_NONE;
+    return z->n_stages % 2 == 0 && list_ranks(z) ? fill_nested(z)
+                                                 : PP_FEASIBLE_UNKNOWN;
 }
 
-int pp_split_feasible(const struct pp_split_step *p, size_t *bounds,
-                      enum pp_feasibility *answer, struct pp_err *err)
+enum pp_feasibility pp_split_feasible(const struct pp_split_step *p,
+                                      size_t *bounds)
 {
     const struct pp_graph *g = p->memory->graph;
-    struct feasible_search z = {.p = p,
-                                .n_units = p->n_units,
-                                .n_stages =
-                                    (size_t)(g->n_stages / g->n_copies)};
-    z.n_pairs = z.n_stages / 2;
-    *answer = PP_FEASIBLE_UNKNOWN;
-    int rc = search_feasible(&z, answer, err);
-    if (*answer == PP_FEASIBLE_FOUND)
-        memcpy(bounds, z.bounds, (z.n_stages + 1) * sizeof *bounds);
+    size_t n = (size_t)(g->n_stages / g->n_copies);
+    struct feasible_search z = {
+        .p = p,
+        .n_units = p->n_units,
+        .n_stages = n,
+        .n_pairs = n / 2,
+        .bounds = pp_calloc(n + 1, sizeof *z.bounds),
+        .ranks = pp_calloc((size_t)g->n_rows, sizeof *z.ranks),
+        .first = pp_calloc(n / 2 + 1, sizeof *z.first)};
+    enum pp_feasibility answer = search_feasible(&z);
+    if (answer == PP_FEASIBLE_FOUND)
+        memcpy(bounds, z.bounds, (n + 1) * sizeof *bounds);
     free(z.bounds);
     free(z.reached);
     free(z.ranks);
     free(z.first);
-    return rc;
+    return answer;
 }

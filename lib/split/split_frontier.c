@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 
 /* The way down has so many partitions at most, climbs begin from some of them,
  * and each has work for MOST_MOVES simulated steps if that is possible. */
@@ -147,42 +147,31 @@ static void descend(struct descent *d, const size_t *start)
 }
 
 /* Climbs from the end, from the start, and from partitions between. */
-static int climb_from_each(struct descent *d, size_t work, struct pp_err *err)
+static void climb_from_each(struct descent *d, size_t work)
 {
     struct pp_climb *z = d->climb;
     size_t row = z->cuts.n_stages + 1;
     size_t n = work / (MOST_MOVES * z->cuts.problem->makespan->n_pieces + 1);
     n = n < 2 ? 2 : n > MAX_STARTS ? MAX_STARTS : n;
     size_t apart = 1 + (d->n - 1) / (n - 1);
-    for (size_t i = d->n - 1;; i -= apart) {
-        if (pp_climb_from(z, &d->bounds[i * row], work / n, err))
-            return -1;
-        if (i == 0)
-            return 0;
-        if (i < apart)
-            i = apart;
-    }
+    for (size_t i = d->n - 1; i > 0; i = i < apart ? 0 : i - apart)
+        pp_climb_from(z, &d->bounds[i * row], work / n);
+    pp_climb_from(z, d->bounds, work / n);
 }
 
-int pp_climb_frontier(struct pp_climb *z, const size_t *start, size_t work,
-                      struct pp_err *err)
+void pp_climb_frontier(struct pp_climb *z, const size_t *start, size_t work)
 {
-    size_t row = z->cuts.n_stages + 1, size;
-    struct descent d = {.climb = z, .most_work = STAGE_WORK * z->cuts.n_stages};
-    int rc = -1;
-    if (!z->cuts.problem->memory)
-        return pp_climb_from(z, start, work, err);
-    if (pp_mul(MAX_DOWN, row, &size, err))
-        return -1;
-    d.bounds = calloc(size, sizeof *d.bounds);
-    d.home = calloc(row, sizeof *d.home);
-    if (d.bounds && d.home) {
-        descend(&d, start);
-        rc = climb_from_each(&d, work, err);
-    } else {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    size_t row = z->cuts.n_stages + 1;
+    if (!z->cuts.problem->memory) {
+        pp_climb_from(z, start, work);
+        return;
     }
+    struct descent d = {.climb = z,
+                        .most_work = STAGE_WORK * z->cuts.n_stages,
+                        .bounds = pp_calloc(MAX_DOWN, row * sizeof *d.bounds),
+                        .home = pp_calloc(row, sizeof *d.home)};
+    descend(&d, start);
+    climb_from_each(&d, work);
     free(d.bounds);
     free(d.home);
-    return rc;
 }

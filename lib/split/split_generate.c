@@ -19,6 +19,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
+
 /* Part of a row's work that a path may skip at either end for a detour through
  * other rows. */
 static const double PART = 0.25;
@@ -85,21 +87,20 @@ struct game {
     size_t n_weights;
 };
 
-static int start_game(struct game *z, struct pp_err *err)
+static struct game start_game(struct pp_cuts *x)
 {
-    size_t n = z->cuts->n_stages, n_units = z->cuts->n_units;
-    z->units = (struct free_units){n_units > 1, n_units - 1};
-    z->n_weights = n * (z->cuts->width + 1);
-    z->factor = calloc(n, sizeof *z->factor);
-    z->share = calloc(n, sizeof *z->share);
-    z->regret = calloc(n, sizeof *z->regret);
-    z->weight = calloc(n, sizeof *z->weight);
-    z->mean = calloc(z->n_weights, sizeof *z->mean);
-    if (!z->factor || !z->share || !z->regret || !z->weight || !z->mean)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    size_t n = x->n_stages, n_weights = n * (x->width + 1);
+    struct game z = {.cuts = x,
+                     .units = {x->n_units > 1, x->n_units - 1},
+                     .factor = pp_calloc(n, sizeof *z.factor),
+                     .share = pp_calloc(n, sizeof *z.share),
+                     .regret = pp_calloc(n, sizeof *z.regret),
+                     .weight = pp_calloc(n, sizeof *z.weight),
+                     .mean = pp_calloc(n_weights, sizeof *z.mean),
+                     .n_weights = n_weights};
     for (size_t s = 0; s < n; s++)
-        z->factor[s] = 1;
-    return 0;
+        z.factor[s] = 1;
+    return z;
 }
 
 static void finish_game(struct game *z)
@@ -186,31 +187,25 @@ static void round_shares(const struct game *z, size_t *split)
 }
 
 /* Plays the game, and adds a cut now and then. */
-static int play(struct pp_cuts *x, size_t rounds, size_t *split,
-                struct pp_err *err)
+static void play(struct pp_cuts *x, size_t rounds, size_t *split)
 {
-    struct game z = {.cuts = x};
+    struct game z = start_game(x);
     size_t left = x->most - x->n;
-    int rc = start_game(&z, err);
-    for (size_t i = 0; i < rounds && !rc; i++) {
+    for (size_t i = 0; i < rounds; i++) {
         play_round(&z, i);
         if ((i + 1) * left / rounds > i * left / rounds)
             add_mean(&z);
     }
-    if (!rc)
-        round_shares(&z, split);
+    round_shares(&z, split);
     finish_game(&z);
-    return rc;
 }
 
 /* Adds, for each row, the longest path with equal shares of the work if this
  * row is slow. */
-static int add_slowed(struct pp_cuts *x, struct pp_err *err)
+static void add_slowed(struct pp_cuts *x)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
-    double *factor = calloc(x->n_stages, sizeof *factor);
-    if (!factor)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    double *factor = pp_calloc(x->n_stages, sizeof *factor);
     for (int r = 0; r < g->n_rows; r++) {
         for (size_t s = 0; s < x->n_stages; s++)
             factor[s] = 1;
@@ -222,11 +217,10 @@ static int add_slowed(struct pp_cuts *x, struct pp_err *err)
         add_path(x);
     }
     free(factor);
-    return 0;
 }
 
-int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
-                     size_t *split, struct pp_err *err)
+void pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
+                      size_t *split)
 {
     struct pp_makespan *m = x->problem->makespan;
     pp_cuts_time(x, bounds);
@@ -237,8 +231,8 @@ int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
     x->n_with_detours = x->n;
     size_t rows = (size_t)m->graph->n_rows;
     bool slows = steps >= 2 * rows;
-    if (slows && add_slowed(x, err))
-        return -1;
+    if (slows)
+        add_slowed(x);
     x->n_with_slow = x->n;
-    return play(x, slows ? steps - rows : steps, split, err);
+    play(x, slows ? steps - rows : steps, split);
 }

@@ -5,8 +5,10 @@
 #include "split/split_joint.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "schedule/search/search.h"
 
@@ -37,22 +39,13 @@ struct joint_search {
 
 /* --- one combination --- */
 
-static int record_choice(struct joint_search *x,
-                         const struct pp_split_choice *c, struct pp_err *err)
+static void record_choice(struct joint_search *x,
+                          const struct pp_split_choice *c)
 {
     struct pp_split_joint *j = x->joint;
-    if (j->n_choices == j->capacity) {
-        size_t n = j->capacity ? 2 * j->capacity : 64;
-        struct pp_split_choice *all = pp_arena_alloc(&j->arena, n, sizeof *all);
-        if (!all)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        if (j->n_choices)
-            memcpy(all, j->choices, j->n_choices * sizeof *all);
-        j->choices = all;
-        j->capacity = n;
-    }
+    pp_array_reserve(&j->choices, &j->capacity, j->n_choices + 1,
+                     sizeof *j->choices);
     j->choices[j->n_choices++] = *c;
-    return 0;
 }
 
 /* Returns the request for a combination, to be planned in haste. */
@@ -115,39 +108,32 @@ static void weigh(const struct pp_split_plan *plan, struct pp_split_choice *c)
 
 /* Plans a request, sets the figures and the bounds of a choice, and keeps the
  * plan if none is better. The step is infinite if no split fits. */
-static int try_request(struct joint_search *x, const struct pp_split_request *q,
-                       struct pp_split_choice *c, struct pp_err *err)
+static void try_request(struct joint_search *x,
+                        const struct pp_split_request *q,
+                        struct pp_split_choice *c)
 {
     struct pp_split_plan plan;
     struct pp_err refusal = {0};
-    int rc = pp_split_plan(q, &plan, &refusal);
+    bool planned = !pp_split_plan(q, &plan, &refusal);
     c->step = INFINITY;
     c->bounds = NULL;
     c->idle = c->need = c->busiest = 0;
     /* A search that finds no order leaves the kind's. */
-    bool found = !rc && (!q->search_order || !strcmp(plan.run.name, "auto"));
+    bool found =
+        planned && (!q->search_order || !strcmp(plan.run.name, "auto"));
     if (found)
         weigh(&plan, c);
     if (found && (q->memory_bytes == 0 || pp_split_plan_fits(&plan))) {
         size_t n = plan.run.n_stages + 1;
         size_t *bounds = pp_arena_alloc(&x->joint->arena, n, sizeof *bounds);
-        if (!bounds)
-            rc = pp_fail(&refusal, PP_EXIT_SYSTEM, "out of memory");
-        else
-            memcpy(bounds, plan.bounds, n * sizeof *bounds);
+        memcpy(bounds, plan.bounds, n * sizeof *bounds);
         c->bounds = bounds;
-        c->step = plan.run.found.makespan;
-        if (!rc && !q->shortest)
-            rc = pp_split_step_time(&plan.run.step, bounds, &c->step, &refusal);
+        c->step = q->shortest ? plan.run.found.makespan
+                              : pp_split_step_time(&plan.run.step, bounds);
     }
-    if (!rc && q->shortest && isfinite(c->step) && c->step <= x->step)
+    if (q->shortest && isfinite(c->step) && c->step <= x->step)
         keep(x, q, &plan);
     pp_split_plan_finish(&plan);
-    if (rc && refusal.code == PP_EXIT_SYSTEM) {
-        *err = refusal;
-        return -1;
-    }
-    return 0;
 }
 
 /* --- named kinds --- */
@@ -173,11 +159,10 @@ static uint64_t hash_order(const struct pp_schedule *s)
     return h;
 }
 
-/* Sets *fresh if a kind can run on a placement, in an order that no kind before
- * it had there, and *halves if that has I. */
-static int see_order(struct joint_search *x, const struct pp_split_choice *c,
-                     const struct pp_kind *kind, bool *fresh, bool *halves,
-                     struct pp_err *err)
+/* Returns true if a kind can run on a placement, in an order that no kind
+ * before it had there. Sets *halves if the order has I. */
+static bool is_fresh(struct joint_search *x, const struct pp_split_choice *c,
+                     const struct pp_kind *kind, bool *halves)
 {
     int m = (int)x->q->n_microbatches;
     struct pp_kind_options o = {.n_microbatches = m};
@@ -185,56 +170,52 @@ static int see_order(struct joint_search *x, const struct pp_split_choice *c,
     struct pp_graph g;
     struct pp_schedule s = {0};
     struct pp_err refusal = {0};
-    int rc = pp_graph_chain(&arena, (int)x->q->n_ranks, c->n_chunks,
-                            c->placement, &g, err);
-    if (!rc)
+    bool fresh = !pp_graph_chain(&arena, (int)x->q->n_ranks, c->n_chunks,
+                                 c->placement, &g, &refusal);
+    if (fresh) {
         pp_schedule_init(&s, &g, kind->name, m);
-    *fresh = rc == 0 && !pp_kind_emit(kind, &s, &o, &refusal);
-    if (*fresh) {
+        fresh = !pp_kind_emit(kind, &s, &o, &refusal);
+    }
+    if (fresh) {
         uint64_t h = hash_order(&s);
         for (size_t i = 0; i < x->n_orders; i++)
-            *fresh &= x->orders[i] != h;
+            fresh &= x->orders[i] != h;
         if (x->n_orders < MAX_ORDERS)
             x->orders[x->n_orders++] = h;
         *halves = is_halved(&s);
     }
     pp_schedule_finish(&s);
     pp_arena_finish(&arena);
-    return rc;
+    return fresh;
 }
 
-static int try_kind(struct joint_search *x, struct pp_split_choice c,
-                    struct pp_err *err)
+static void try_kind(struct joint_search *x, struct pp_split_choice c)
 {
     struct pp_split_request q = request_for(x, &c);
-    return try_request(x, &q, &c, err) ? -1 : record_choice(x, &c, err);
+    try_request(x, &q, &c);
+    record_choice(x, &c);
 }
 
 /* Tries all kinds on a placement. */
-static int try_placement(struct joint_search *x, enum pp_placement placement,
-                         int n_chunks, struct pp_err *err)
+static void try_placement(struct joint_search *x, enum pp_placement placement,
+                          int n_chunks)
 {
     struct pp_split_choice c = {.placement = placement, .n_chunks = n_chunks};
     x->n_orders = 0;
     for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
-        bool fresh, halves = false;
-        if ((*k)->slices || (*k)->copies)
+        bool halves;
+        if ((*k)->slices || (*k)->copies || !is_fresh(x, &c, *k, &halves))
             continue;
-        if (see_order(x, &c, *k, &fresh, &halves, err))
-            return -1;
         c.kind = (*k)->name;
         c.whole_head = false;
-        if (fresh && try_kind(x, c, err))
-            return -1;
+        try_kind(x, c);
         c.whole_head = true;
-        if (fresh && halves && x->whole_saves && try_kind(x, c, err))
-            return -1;
+        if (halves && x->whole_saves)
+            try_kind(x, c);
     }
-    return 0;
 }
 
-static int try_placements(struct joint_search *x, bool any_placement,
-                          struct pp_err *err)
+static void try_placements(struct joint_search *x, bool any_placement)
 {
     const struct pp_split_request *q = x->q;
     int64_t first = q->n_chunks ? q->n_chunks : 1;
@@ -242,14 +223,11 @@ static int try_placements(struct joint_search *x, bool any_placement,
     int64_t n_units = (int64_t)pp_model_n_units(q->shard.model);
     for (int64_t c = first;
          c <= last && (c == first || c * q->n_ranks <= n_units); c++) {
-        if ((any_placement || q->placement == PP_PLACEMENT_LOOP) &&
-            try_placement(x, PP_PLACEMENT_LOOP, (int)c, err))
-            return -1;
-        if ((any_placement ? c > 1 : q->placement == PP_PLACEMENT_V) &&
-            try_placement(x, PP_PLACEMENT_V, (int)c, err))
-            return -1;
+        if (any_placement || q->placement == PP_PLACEMENT_LOOP)
+            try_placement(x, PP_PLACEMENT_LOOP, (int)c);
+        if (any_placement ? c > 1 : q->placement == PP_PLACEMENT_V)
+            try_placement(x, PP_PLACEMENT_V, (int)c);
     }
-    return 0;
 }
 
 /* --- orders --- */
@@ -268,8 +246,8 @@ enum effort {
 };
 
 /* Searches an order from a choice and adds it as a choice. */
-static int try_order(struct joint_search *x, struct pp_split_choice c,
-                     enum effort effort, struct pp_err *err)
+static void try_order(struct joint_search *x, struct pp_split_choice c,
+                      enum effort effort)
 {
     static const double seconds[] = {GLANCE_SECONDS, BRIEF_SECONDS,
                                      LONG_SECONDS};
@@ -281,12 +259,11 @@ static int try_order(struct joint_search *x, struct pp_split_choice c,
         q.bounds = c.bounds;
     else if (!has_modes(x->q))
         q.start = c.bounds;
-    if (try_request(x, &q, &c, err))
-        return -1;
+    try_request(x, &q, &c);
     c.start = c.kind;
     c.kind = "auto";
     c.whole_head = false;
-    return record_choice(x, &c, err);
+    record_choice(x, &c);
 }
 
 /* Reports if the best plan is so close to the bound that a search is not worth
@@ -330,48 +307,41 @@ next_start(const struct joint_search *x, size_t first,
 
 /* Finds the split of a placement whose costliest rank is cheapest, under the
  * kind of a choice. */
-static int balance(struct joint_search *x, struct pp_split_choice *c,
-                   struct pp_err *err)
+static void balance(struct joint_search *x, struct pp_split_choice *c)
 {
     struct pp_split_request q = request_for(x, c);
     q.shortest = false;
-    return try_request(x, &q, c, err);
+    try_request(x, &q, c);
 }
 
 /* Glances at orders on the split of a choice, unless none can be better than
  * the best. */
-static int glance_at(struct joint_search *x, struct pp_split_choice c,
-                     struct pp_err *err)
+static void glance_at(struct joint_search *x, struct pp_split_choice c)
 {
-    if (isinf(c.step) || (!has_modes(x->q) && c.busiest >= x->step))
-        return 0;
-    return try_order(x, c, GLANCE, err);
+    if (isfinite(c.step) && (has_modes(x->q) || c.busiest < x->step))
+        try_order(x, c, GLANCE);
 }
 
 /* Glances at orders on the best split of a kind, and on the balanced split. The
  * choices first .. end - 1 are those of one placement. */
-static int glance(struct joint_search *x, size_t first, size_t end,
-                  struct pp_err *err)
+static void glance(struct joint_search *x, size_t first, size_t end)
 {
     const struct pp_split_choice *all = x->joint->choices;
     size_t best = first;
     for (size_t i = first; i < end; i++)
         best = all[i].step < all[best].step ? i : best;
     if (isinf(all[best].step))
-        return 0;
+        return;
     struct pp_split_choice c = all[best], balanced = c;
-    if (glance_at(x, c, err))
-        return -1;
+    glance_at(x, c);
     if (has_modes(x->q))
-        return 0;
-    if (balance(x, &balanced, err))
-        return -1;
-    return isfinite(balanced.step) && same_split(&c, &balanced, x->q->n_ranks)
-               ? 0
-               : glance_at(x, balanced, err);
+        return;
+    balance(x, &balanced);
+    if (isinf(balanced.step) || !same_split(&c, &balanced, x->q->n_ranks))
+        glance_at(x, balanced);
 }
 
-static int glance_all(struct joint_search *x, size_t named, struct pp_err *err)
+static void glance_all(struct joint_search *x, size_t named)
 {
     size_t end;
     for (size_t first = 0; first < named; first = end) {
@@ -379,19 +349,17 @@ static int glance_all(struct joint_search *x, size_t named, struct pp_err *err)
         while (end < named && same_placement(&x->joint->choices[first],
                                              &x->joint->choices[end]))
             end++;
-        if (!is_close_enough(x) && glance(x, first, end, err))
-            return -1;
+        if (!is_close_enough(x))
+            glance(x, first, end);
     }
-    return 0;
 }
 
 /* Searches orders with each effort in turn. */
-static int try_orders(struct joint_search *x, struct pp_err *err)
+static void try_orders(struct joint_search *x)
 {
     struct pp_split_choice taken[N_BRIEF];
     size_t named = x->joint->n_choices;
-    if (glance_all(x, named, err))
-        return -1;
+    glance_all(x, named);
     for (size_t n = 0; n <= N_BRIEF && !is_close_enough(x); n++) {
         bool last = n == N_BRIEF;
         if (last && x->step <= x->joint->bound.step * FAR)
@@ -404,24 +372,21 @@ static int try_orders(struct joint_search *x, struct pp_err *err)
         start.kind = c->start;
         if (!last)
             taken[n] = start;
-        if (try_order(x, start, last ? LONG : BRIEF, err))
-            return -1;
+        try_order(x, start, last ? LONG : BRIEF);
     }
-    return 0;
 }
 
 /* Tries orders with few microbatches in flight if no kind fits. */
-static int try_small(struct joint_search *x, bool any_placement,
-                     struct pp_err *err)
+static void try_small(struct joint_search *x, bool any_placement)
 {
     struct pp_split_choice c = {
         .placement = any_placement ? PP_PLACEMENT_LOOP : x->q->placement,
         .n_chunks = x->q->n_chunks ? (int)x->q->n_chunks : 1};
-    return try_order(x, c, LONG, err);
+    try_order(x, c, LONG);
 }
 
 /* Plans kinds that are close to the best again, without haste. */
-static int try_close(struct joint_search *x, struct pp_err *err)
+static void try_close(struct joint_search *x)
 {
     for (size_t i = 0; i < x->joint->n_choices; i++) {
         struct pp_split_choice *c = &x->joint->choices[i];
@@ -430,10 +395,8 @@ static int try_close(struct joint_search *x, struct pp_err *err)
         struct pp_split_request q = request_for(x, c);
         q.brief = false;
         q.plan_buffers = true;
-        if (try_request(x, &q, c, err))
-            return -1;
+        try_request(x, &q, c);
     }
-    return 0;
 }
 
 /* --- the answer --- */
@@ -449,11 +412,9 @@ static int find_bound(struct joint_search *x, struct pp_err *err)
     q.placement = PP_PLACEMENT_LOOP;
     q.n_chunks = 1;
     q.memory_bytes = 0;
-    int rc = pp_split_run_init(&run, &q, err) ||
-                     pp_split_run_least(&run, &x->joint->bound, err)
-                 ? -1
-                 : 0;
+    int rc = pp_split_run_init(&run, &q, err);
     if (!rc) {
+        x->joint->bound = pp_split_run_least(&run);
         const double *head = run.times[run.n_units - 1];
         double halves = head[PP_TIME_I] + head[PP_TIME_W];
         x->whole_saves = head[PP_TIME_B] < halves * (1 - 1e-9);
@@ -482,11 +443,13 @@ int pp_split_joint(const struct pp_split_request *q, bool any_placement,
         .q = q, .joint = joint, .best = plan, .step = INFINITY};
     *joint = (struct pp_split_joint){.n_choices = 0};
     *plan = (struct pp_split_plan){.bounds = NULL};
-    if (pp_split_check_meshes(q, err) || find_bound(&x, err) ||
-        try_placements(&x, any_placement, err) || try_orders(&x, err) ||
-        try_close(&x, err) ||
-        (isinf(x.step) && try_small(&x, any_placement, err)))
+    if (pp_split_check_meshes(q, err) || find_bound(&x, err))
         return -1;
+    try_placements(&x, any_placement);
+    try_orders(&x);
+    try_close(&x);
+    if (isinf(x.step))
+        try_small(&x, any_placement);
     if (isinf(x.step))
         return plan_anything(&x, err);
     struct pp_split_found *found = &plan->run.found;
@@ -497,5 +460,6 @@ int pp_split_joint(const struct pp_split_request *q, bool any_placement,
 
 void pp_split_joint_finish(struct pp_split_joint *joint)
 {
+    free(joint->choices);
     pp_arena_finish(&joint->arena);
 }

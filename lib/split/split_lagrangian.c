@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "split/split_cuts.h"
 
 /* Limits of rounds, and of numbers read in all rounds: a tenth of a second. */
@@ -86,47 +86,41 @@ static void improve_shares(struct blend *z, size_t rounds, double step,
     }
 }
 
-static int blend_bound(const struct pp_cuts *x, double best, double *bound,
-                       struct pp_err *err)
+static double blend_bound(const struct pp_cuts *x, double best)
 {
     size_t row = x->n_units + 1, table = (x->n_stages + 1) * row;
     size_t rounds =
         MAX_CELLS / (table + 2 * x->n * x->n_stages * (x->width + 1));
-    struct blend z = {.cuts = x};
-    int rc = -1;
-    z.share = calloc(x->n, sizeof *z.share);
-    z.cost = calloc(x->n, sizeof *z.cost);
-    z.weights = calloc(x->n_stages * (x->width + 1), sizeof *z.weights);
-    z.least = malloc(table * sizeof *z.least);
-    z.end = malloc(table * sizeof *z.end);
-    z.bounds = calloc(x->n_stages + 1, sizeof *z.bounds);
-    if (!z.share || !z.cost || !z.weights || !z.least || !z.end || !z.bounds) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    double bound = 0;
+    struct blend z = {
+        .cuts = x,
+        .share = pp_calloc(x->n, sizeof *z.share),
+        .weights = pp_calloc(x->n_stages * (x->width + 1), sizeof *z.weights),
+        .least = pp_calloc(table, sizeof *z.least),
+        .end = pp_calloc(table, sizeof *z.end),
+        .bounds = pp_calloc(x->n_stages + 1, sizeof *z.bounds),
+        .cost = pp_calloc(x->n, sizeof *z.cost)};
     if (rounds > MAX_ROUNDS)
         rounds = MAX_ROUNDS;
     /* Start from equal shares of all cuts, and of those along rows, and from
      * the last mean, which weighs all stages about alike. */
     set_shares(&z, 0, x->n);
-    improve_shares(&z, rounds / 3, STEP, best, bound);
+    improve_shares(&z, rounds / 3, STEP, best, &bound);
     if (x->n > x->n_from_search) {
         set_shares(&z, x->n_from_search, x->n_with_rows);
-        improve_shares(&z, rounds / 3, SMALL, best, bound);
+        improve_shares(&z, rounds / 3, SMALL, best, &bound);
     }
     if (x->n > x->n_with_slow) {
         set_shares(&z, x->n - 1, x->n);
-        improve_shares(&z, rounds / 3, SMALL, best, bound);
+        improve_shares(&z, rounds / 3, SMALL, best, &bound);
     }
-    rc = 0;
-out:
     free(z.share);
     free(z.cost);
     free(z.weights);
     free(z.least);
     free(z.end);
     free(z.bounds);
-    return rc;
+    return bound;
 }
 
 /* --- the bound by stages --- */
@@ -201,19 +195,14 @@ static bool all_within(const struct pp_cuts *x, const struct stage_cut *l,
     return at == n;
 }
 
-/* Raises *bound by the cuts from .. end - 1. */
-static int stage_bound(const struct pp_cuts *x, size_t from, size_t end,
-                       double best, double *bound, struct pp_err *err)
+/* Returns low, a bound, raised by the cuts from .. end - 1. */
+static double stage_bound(const struct pp_cuts *x, size_t from, size_t end,
+                          double best, double low)
 {
     size_t n = x->n_stages;
-    struct stage_cut *l = calloc(n, sizeof *l);
-    double *sides = calloc(2 * n * x->width, sizeof *sides);
-    double cheapest = INFINITY, low = *bound, high = best;
-    int rc = 0;
-    if (!l || !sides) {
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    struct stage_cut *l = pp_calloc(n, sizeof *l);
+    double *sides = pp_calloc(2 * n, x->width * sizeof *sides);
+    double cheapest = INFINITY, high = best;
     for (size_t i = 0; i < x->n_units; i++)
         cheapest = x->message[i] < cheapest ? x->message[i] : cheapest;
     for (size_t s = 0; s < n; s++) {
@@ -228,15 +217,12 @@ static int stage_bound(const struct pp_cuts *x, size_t from, size_t end,
         else
             low = middle;
     }
-    *bound = low;
-out:
     free(l);
     free(sides);
-    return rc;
+    return low;
 }
 
-int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
-                  struct pp_err *err)
+double pp_cuts_bound(const struct pp_cuts *x, double best)
 {
     const size_t ends[] = {0,
                            x->n_from_search,
@@ -244,16 +230,12 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
                            x->n_with_detours,
                            x->n_with_slow,
                            x->n};
-    *bound = 0;
     if (x->n == 0 || !isfinite(best))
         return 0;
-    if (blend_bound(x, best, bound, err))
-        return -1;
+    double bound = blend_bound(x, best);
     for (size_t i = 1; i < sizeof ends / sizeof *ends; i++)
-        if (ends[i] > ends[i - 1] &&
-            stage_bound(x, ends[i - 1], ends[i], best, bound, err))
-            return -1;
+        if (ends[i] > ends[i - 1])
+            bound = stage_bound(x, ends[i - 1], ends[i], best, bound);
     /* Rounding may put the bound above the best makespan. */
-    *bound = *bound > best ? best : *bound;
-    return 0;
+    return bound > best ? best : bound;
 }

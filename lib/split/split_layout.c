@@ -123,8 +123,6 @@ int pp_layout_expand(const char *layout, struct pp_arena *a,
         return -1;
     /* The largest size: r.n is too small if a count of 0 removed symbols. */
     char *out = pp_arena_alloc(a, PP_LAYOUT_SYMBOLS + 1, 1);
-    if (!out)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     r.out = out;
     if (read_layout(&r))
         return -1;
@@ -265,8 +263,6 @@ const char *pp_layout_format(struct pp_arena *a, const size_t *counts,
     enum { STAGE_TEXT = 64 };
     char *out = pp_arena_alloc(a, n_stages + 1, STAGE_TEXT);
     size_t n = 0, run;
-    if (!out)
-        return NULL;
     out[n++] = 'E';
     for (size_t s = 0; s < n_stages; s += run) {
         /* The first and the last stage are not part of a group. */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "split/split_places.h"
 
 const char *const pp_least_rule_names[] = {
@@ -193,53 +194,40 @@ static double raise_by_places(struct least *x, double low)
     }
 }
 
-static void find_least(struct least *x, struct pp_least_found *found)
+static struct pp_least_found find_least(struct least *x)
 {
     size_t last = x->p->n_ranks - 1;
     double all = x->total * (double)x->p->n_microbatches / x->speed[last];
     double high = all + x->head[last];
-    found->rule = PP_LEAST_WORK;
-    found->step = largest(x, 0, high, lacks_room);
-    double whole = largest(x, found->step, high, lacks_counts);
+    struct pp_least_found found = {largest(x, 0, high, lacks_room),
+                                   PP_LEAST_WORK, 0};
+    double whole = largest(x, found.step, high, lacks_counts);
     whole = raise_by_places(x, whole);
-    if (whole > found->step) {
-        found->step = whole;
-        found->rule = PP_LEAST_UNITS;
-    }
+    if (whole > found.step)
+        found = (struct pp_least_found){whole, PP_LEAST_UNITS, 0};
     for (size_t i = 0; i < x->p->n_units; i++) {
         double alone = unit_step(x, i);
-        if (alone > found->step) {
-            found->step = alone;
-            found->rule = PP_LEAST_UNIT;
-            found->unit = i;
-        }
+        if (alone > found.step)
+            found = (struct pp_least_found){alone, PP_LEAST_UNIT, i};
     }
+    return found;
 }
 
-int pp_split_least(const struct pp_split_least *p, struct pp_least_found *found,
-                   struct pp_err *err)
+struct pp_least_found pp_split_least(const struct pp_split_least *p)
 {
-    struct least x = {.p = p};
     size_t n = p->n_units;
-    int rc = 0;
-    x.cost = calloc(n, sizeof *x.cost);
-    x.before = calloc(n + 1, sizeof *x.before);
-    x.after = calloc(n, sizeof *x.after);
-    x.head = calloc(p->n_ranks, sizeof *x.head);
-    x.speed = calloc(p->n_ranks, sizeof *x.speed);
-    x.scales = calloc(MAX_SCALES, sizeof *x.scales);
-    x.room = calloc(p->n_ranks, sizeof *x.room);
-    *found = (struct pp_least_found){0};
-    if (x.cost && x.before && x.after && x.head && x.speed && x.scales &&
-        x.room) {
-        add_units(&x);
-        set_scales(&x);
-        rc = pp_places_init(&x.places, x.cost, n, err);
-        if (!rc)
-            find_least(&x, found);
-    } else {
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    struct least x = {.p = p,
+                      .cost = pp_calloc(n, sizeof *x.cost),
+                      .before = pp_calloc(n + 1, sizeof *x.before),
+                      .after = pp_calloc(n, sizeof *x.after),
+                      .head = pp_calloc(p->n_ranks, sizeof *x.head),
+                      .speed = pp_calloc(p->n_ranks, sizeof *x.speed),
+                      .scales = pp_calloc(MAX_SCALES, sizeof *x.scales),
+                      .room = pp_calloc(p->n_ranks, sizeof *x.room)};
+    add_units(&x);
+    set_scales(&x);
+    pp_places_init(&x.places, x.cost, n);
+    const struct pp_least_found found = find_least(&x);
     pp_places_finish(&x.places);
     free(x.room);
     free(x.cost);
@@ -248,5 +236,5 @@ int pp_split_least(const struct pp_split_least *p, struct pp_least_found *found,
     free(x.head);
     free(x.speed);
     free(x.scales);
-    return rc;
+    return found;
 }

@@ -9,7 +9,6 @@
 
 #include <stdint.h>
 
-#include "base/err.h"
 #include "schedule/simulate/makespan.h"
 
 /* The problem. All pointers are borrowed. */
@@ -38,7 +37,6 @@ struct pp_least_found {
 extern const char *const pp_least_rule_names[];
 
 /* Finds the bound. Takes some milliseconds for hundreds of units. */
-int pp_split_least(const struct pp_split_least *p, struct pp_least_found *found,
-                   struct pp_err *err) PP_MUST_USE;
+struct pp_least_found pp_split_least(const struct pp_split_least *p);
 
 #endif

@@ -55,8 +55,7 @@ size_t pp_layout_n_stages(const char *symbols);
 void pp_layout_counts(const char *symbols, size_t *counts);
 
 /* Returns the layout string for stages with these numbers of layers, E first
- * and L last. Counts and groups make it short. Returns NULL if out of memory.
- */
+ * and L last. Counts and groups make it short. */
 const char *pp_layout_format(struct pp_arena *a, const size_t *counts,
                              size_t n_stages) PP_MUST_USE;
 

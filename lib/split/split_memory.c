@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 
 enum { N_BLOCKS = PP_UNIT_TRAINED }; /* blocks with a lifetime */
 
@@ -69,53 +69,31 @@ static bool dominates(const unsigned *a, const unsigned *b, size_t width)
     return true;
 }
 
-static int grow(void **at, size_t *capacity, size_t need, size_t element,
-                struct pp_err *err)
-{
-    size_t n = *capacity ? *capacity : 64, bytes;
-    if (need <= *capacity)
-        return 0;
-    while (n < need)
-        n *= 2;
-    if (pp_mul(n, element, &bytes, err))
-        return -1;
-    void *grown = realloc(*at, bytes);
-    if (!grown)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    *at = grown;
-    *capacity = n;
-    return 0;
-}
-
 /* Keeps a moment unless it is dominated: another moment of the rank has at
  * least as many buffers of every kind. */
-static int add_moment(struct pp_split_memory *m, size_t first_peak,
-                      const struct moments *z, struct pp_err *err)
+static void add_moment(struct pp_split_memory *m, size_t first_peak,
+                       const struct moments *z)
 {
     for (size_t k = first_peak; k < m->n_peaks; k++) {
         unsigned *other = &m->counts[m->at[k]];
         if (dominates(other, z->now, z->width))
-            return 0;
+            return;
         if (dominates(z->now, other, z->width)) {
             memcpy(other, z->now, z->width * sizeof *other);
-            return 0;
+            return;
         }
     }
-    if (grow((void **)&m->at, &m->peak_capacity, m->n_peaks + 1, sizeof *m->at,
-             err) ||
-        grow((void **)&m->counts, &m->count_capacity, m->n_counts + z->width,
-             sizeof *m->counts, err))
-        return -1;
+    pp_array_reserve(&m->at, &m->peak_capacity, m->n_peaks + 1, sizeof *m->at);
+    pp_array_reserve(&m->counts, &m->count_capacity, m->n_counts + z->width,
+                     sizeof *m->counts);
     m->at[m->n_peaks++] = m->n_counts;
     memcpy(&m->counts[m->n_counts], z->now, z->width * sizeof *z->now);
     m->n_counts += z->width;
-    return 0;
 }
 
 /* Adds the moments at which a buffer ends after another one began. Only these
  * can be peaks. */
-static int add_moments(struct pp_split_memory *m, struct moments *z,
-                       struct pp_err *err)
+static void add_moments(struct pp_split_memory *m, struct moments *z)
 {
     size_t first_peak = m->n_peaks;
     bool grew = false;
@@ -129,19 +107,17 @@ static int add_moments(struct pp_split_memory *m, struct moments *z,
             ends |= end[i] > 0;
         }
         if (ends && grew) {
-            if (add_moment(m, first_peak, z, err))
-                return -1;
+            add_moment(m, first_peak, z);
             grew = false;
         }
         for (size_t i = 0; i < z->width; i++)
             z->now[i] -= (unsigned)end[i];
     }
-    return 0;
 }
 
 /* Adds a ring with the boundaries that its messages cross. */
-static int add_ring(struct pp_split_memory *m, const struct pp_schedule *s,
-                    int rank, const struct pp_buffer *b, struct pp_err *err)
+static void add_ring(struct pp_split_memory *m, const struct pp_schedule *s,
+                     int rank, const struct pp_buffer *b)
 {
     const struct pp_row *row = &s->rows[rank];
     struct pp_split_ring ring = {b->stage, b->peer, 1, m->n_crossings,
@@ -157,31 +133,28 @@ static int add_ring(struct pp_split_memory *m, const struct pp_schedule *s,
             known |= m->crossings[k] == at;
         if (known)
             continue;
-        if (grow((void **)&m->crossings, &m->crossing_capacity, ring.end + 1,
-                 sizeof *m->crossings, err))
-            return -1;
+        pp_array_reserve(&m->crossings, &m->crossing_capacity, ring.end + 1,
+                         sizeof *m->crossings);
         m->crossings[ring.end++] = at;
     }
-    if (grow((void **)&m->rings, &m->ring_capacity, m->n_rings + 1,
-             sizeof *m->rings, err))
-        return -1;
+    pp_array_reserve(&m->rings, &m->ring_capacity, m->n_rings + 1,
+                     sizeof *m->rings);
     m->n_crossings = ring.end;
     m->rings[m->n_rings++] = ring;
-    return 0;
 }
 
 /* Counts a buffer of a ring. */
-static int count_ring(struct pp_split_memory *m, const struct pp_schedule *s,
-                      int rank, const struct pp_buffer *b, struct pp_err *err)
+static void count_ring(struct pp_split_memory *m, const struct pp_schedule *s,
+                       int rank, const struct pp_buffer *b)
 {
     for (size_t i = m->first_ring[rank]; i < m->n_rings; i++) {
         struct pp_split_ring *ring = &m->rings[i];
         if (ring->to == b->stage && ring->backward == b->peer) {
             ring->n++;
-            return 0;
+            return;
         }
     }
-    return add_ring(m, s, rank, b, err);
+    add_ring(m, s, rank, b);
 }
 
 /* Returns the number of counts of a peak. */
@@ -191,26 +164,21 @@ static size_t n_counts_of(const struct pp_split_memory *m, int rank)
     return N_BLOCKS * n + (m->equal_messages ? 1 : 2 * n);
 }
 
-static int read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
-                     int rank, const struct pp_stage_bytes *ones,
-                     const int *place_of_stage, struct pp_err *err)
+static void read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
+                      int rank, const struct pp_stage_bytes *ones,
+                      const int *place_of_stage)
 {
+    size_t width = n_counts_of(m, rank), n_places = s->rows[rank].n;
     struct pp_memory plan;
-    struct moments z = {.n_places = s->rows[rank].n,
-                        .place_of_stage = place_of_stage,
-                        .n_stages =
-                            m->first_stage[rank + 1] - m->first_stage[rank],
-                        .equal_messages = m->equal_messages};
-    int rc = -1;
-    if (pp_memory_plan(s, rank, ones, &plan, err))
-        return -1;
-    z.width = n_counts_of(m, rank);
-    z.change = calloc(z.n_places + 1, 2 * z.width * sizeof *z.change);
-    z.now = calloc(z.width, sizeof *z.now);
-    if (!z.change || !z.now) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    struct moments z = {
+        .n_places = n_places,
+        .width = width,
+        .change = pp_calloc(n_places + 1, 2 * width * sizeof *z.change),
+        .now = pp_calloc(width, sizeof *z.now),
+        .place_of_stage = place_of_stage,
+        .n_stages = m->first_stage[rank + 1] - m->first_stage[rank],
+        .equal_messages = m->equal_messages};
+    pp_memory_buffers(s, rank, ones, &plan);
     for (size_t i = 0; i < plan.n; i++) {
         const struct pp_buffer *b = &plan.buffers[i];
         if (b->kind == PP_BUF_WORKSPACE) {
@@ -218,20 +186,17 @@ static int read_rank(struct pp_split_memory *m, const struct pp_schedule *s,
             continue;
         }
         if (b->kind == PP_BUF_RING && !m->equal_messages) {
-            if (count_ring(m, s, rank, b, err))
-                goto out;
+            count_ring(m, s, rank, b);
             continue;
         }
-        size_t c = b->kind == PP_BUF_RING ? z.width - 1 : count_of(&z, b);
-        z.change[2 * z.width * b->first + c]++;
-        z.change[2 * z.width * b->last + z.width + c]++;
+        size_t c = b->kind == PP_BUF_RING ? width - 1 : count_of(&z, b);
+        z.change[2 * width * b->first + c]++;
+        z.change[2 * width * b->last + width + c]++;
     }
-    rc = add_moments(m, &z, err);
-out:
+    add_moments(m, &z);
     free(z.change);
     free(z.now);
     pp_memory_finish(&plan);
-    return rc;
 }
 
 /* Lists the stages of each rank, and each stage's index in that list. */
@@ -249,40 +214,31 @@ static void list_stages(struct pp_split_memory *m, int *place)
     m->first_stage[m->graph->n_rows] = n;
 }
 
-static int read_ranks(struct pp_split_memory *m, const struct pp_schedule *s,
-                      struct pp_err *err)
+static void read_ranks(struct pp_split_memory *m, const struct pp_schedule *s)
 {
     size_t n = (size_t)m->graph->n_stages;
-    int rc = -1, *place = calloc(n, sizeof *place);
-    struct pp_stage_bytes *ones = calloc(n, sizeof *ones);
-    if (!place || !ones) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    int *place = pp_calloc(n, sizeof *place);
+    struct pp_stage_bytes *ones = pp_calloc(n, sizeof *ones);
     for (size_t i = 0; i < n; i++)
         ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1, 1};
     list_stages(m, place);
-    rc = 0;
-    for (int r = 0; r < m->graph->n_rows && !rc; r++) {
+    for (int r = 0; r < m->graph->n_rows; r++) {
         m->first_peak[r] = m->n_peaks;
         m->first_ring[r] = m->n_rings;
-        rc = read_rank(m, s, r, ones, place, err);
+        read_rank(m, s, r, ones, place);
     }
     m->first_peak[m->graph->n_rows] = m->n_peaks;
     m->first_ring[m->graph->n_rows] = m->n_rings;
-out:
     free(place);
     free(ones);
-    return rc;
 }
 
 /* Fills the table of largest workspaces of 2^k units. Any range of units is the
  * union of two such ranges. */
-static int read_workspace(struct pp_split_memory *m,
-                          const double (*bytes)[PP_N_UNIT_BYTES],
-                          struct pp_err *err)
+static void read_workspace(struct pp_split_memory *m,
+                           const double (*bytes)[PP_N_UNIT_BYTES])
 {
-    size_t n = m->n_units, levels = 1, size;
+    size_t n = m->n_units, levels = 1;
     bool any = false;
     free(m->workspace);
     m->workspace = NULL;
@@ -291,12 +247,8 @@ static int read_workspace(struct pp_split_memory *m,
     while (n >> levels)
         levels++;
     if (!any)
-        return 0;
-    if (pp_mul(n, levels, &size, err))
-        return -1;
-    m->workspace = calloc(size, sizeof *m->workspace);
-    if (!m->workspace)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return;
+    m->workspace = pp_calloc(levels, n * sizeof *m->workspace);
     for (size_t i = 0; i < n; i++)
         m->workspace[i] = bytes[i][PP_UNIT_WORKSPACE];
     for (size_t k = 1; k < levels; k++)
@@ -304,7 +256,6 @@ static int read_workspace(struct pp_split_memory *m,
             const double *half = &m->workspace[(k - 1) * n + i];
             m->workspace[k * n + i] = fmax(half[0], half[(size_t)1 << (k - 1)]);
         }
-    return 0;
 }
 
 static double larger(double a, double b)
@@ -324,14 +275,13 @@ static double largest_workspace(const struct pp_split_memory *m, size_t first,
     return larger(run[first], run[end - ((size_t)1 << k)]);
 }
 
-int pp_split_memory_set(struct pp_split_memory *m,
-                        const double (*bytes)[PP_N_UNIT_BYTES],
-                        struct pp_err *err)
+void pp_split_memory_set(struct pp_split_memory *m,
+                         const double (*bytes)[PP_N_UNIT_BYTES])
 {
     for (size_t i = 0; i < m->n_units; i++)
         for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
             m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
-    return read_workspace(m, bytes, err);
+    read_workspace(m, bytes);
 }
 
 static void set_messages(struct pp_split_memory *m, const double *bytes)
@@ -345,32 +295,25 @@ static void set_messages(struct pp_split_memory *m, const double *bytes)
     }
 }
 
-int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
-                         const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
-                         const double *message_bytes, struct pp_err *err)
+void pp_split_memory_init(struct pp_split_memory *m,
+                          const struct pp_schedule *s,
+                          const double (*bytes)[PP_N_UNIT_BYTES],
+                          size_t n_units, const double *message_bytes)
 {
     size_t ranks = (size_t)s->graph->n_rows;
     *m = (struct pp_split_memory){.graph = s->graph, .n_units = n_units};
-    m->before = calloc(n_units + 1, sizeof *m->before);
-    m->first_stage = calloc(ranks + 1, sizeof *m->first_stage);
-    m->stages = calloc((size_t)s->graph->n_stages, sizeof *m->stages);
-    m->first_peak = calloc(ranks + 1, sizeof *m->first_peak);
-    m->first_ring = calloc(ranks + 1, sizeof *m->first_ring);
-    m->n_workspaces = calloc(ranks, sizeof *m->n_workspaces);
-    m->message_bytes = calloc(n_units, sizeof *m->message_bytes);
-    m->sizes = calloc((N_BLOCKS + 2) * (size_t)s->graph->n_stages + 1,
-                      sizeof *m->sizes);
-    if (!m->sizes || !m->first_ring || !m->message_bytes || !m->before ||
-        !m->first_stage || !m->stages || !m->first_peak || !m->n_workspaces) {
-        pp_split_memory_finish(m);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    m->before = pp_calloc(n_units + 1, sizeof *m->before);
+    m->first_stage = pp_calloc(ranks + 1, sizeof *m->first_stage);
+    m->stages = pp_calloc((size_t)s->graph->n_stages, sizeof *m->stages);
+    m->first_peak = pp_calloc(ranks + 1, sizeof *m->first_peak);
+    m->first_ring = pp_calloc(ranks + 1, sizeof *m->first_ring);
+    m->n_workspaces = pp_calloc(ranks, sizeof *m->n_workspaces);
+    m->message_bytes = pp_calloc(n_units, sizeof *m->message_bytes);
+    m->sizes = pp_calloc((N_BLOCKS + 2) * (size_t)s->graph->n_stages + 1,
+                         sizeof *m->sizes);
     set_messages(m, message_bytes);
-    int rc =
-        read_ranks(m, s, err) || pp_split_memory_set(m, bytes, err) ? -1 : 0;
-    if (rc)
-        pp_split_memory_finish(m);
-    return rc;
+    read_ranks(m, s);
+    pp_split_memory_set(m, bytes);
 }
 
 /* A partition as far as it is decided. Boundaries other than the first n_sized

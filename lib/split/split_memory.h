@@ -63,15 +63,14 @@ struct pp_split_memory {
 
 /* Reads the schedule, which has its messages. bytes and message_bytes, the
  * message after each unit, have n_units entries. */
-int pp_split_memory_init(struct pp_split_memory *m, const struct pp_schedule *s,
-                         const double (*bytes)[PP_N_UNIT_BYTES], size_t n_units,
-                         const double *message_bytes,
-                         struct pp_err *err) PP_MUST_USE;
+void pp_split_memory_init(struct pp_split_memory *m,
+                          const struct pp_schedule *s,
+                          const double (*bytes)[PP_N_UNIT_BYTES],
+                          size_t n_units, const double *message_bytes);
 
 /* Replaces the bytes of the units. */
-int pp_split_memory_set(struct pp_split_memory *m,
-                        const double (*bytes)[PP_N_UNIT_BYTES],
-                        struct pp_err *err) PP_MUST_USE;
+void pp_split_memory_set(struct pp_split_memory *m,
+                         const double (*bytes)[PP_N_UNIT_BYTES]);
 
 /* Returns the bytes that a rank needs. bounds are those of one copy, and no
  * stage is empty. */

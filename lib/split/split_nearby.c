@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 
 void pp_move_apply(size_t n_stages, const size_t *bounds,
                    struct pp_boundary_move m, size_t *trial)
@@ -34,11 +34,10 @@ static void list_sides(struct pp_nearby *x)
     }
 }
 
-int pp_nearby_init(struct pp_nearby *x, const struct pp_split_step *p,
-                   struct pp_err *err)
+void pp_nearby_init(struct pp_nearby *x, const struct pp_split_step *p)
 {
     const struct pp_split_memory *m = p->memory;
-    size_t ranks = (size_t)m->graph->n_rows, size;
+    size_t ranks = (size_t)m->graph->n_rows;
     *x = (struct pp_nearby){
         .problem = p,
         .n_stages = (size_t)(m->graph->n_stages / m->graph->n_copies)};
@@ -46,17 +45,13 @@ int pp_nearby_init(struct pp_nearby *x, const struct pp_split_step *p,
         size_t n = 2 * (size_t)(m->first_stage[r + 1] - m->first_stage[r]);
         x->width = n > x->width ? n : x->width;
     }
-    if (pp_mul(ranks, 2 * (x->width + 1) * (x->width + 1), &size, err))
-        return -1;
-    x->bounds = calloc(x->n_stages + 1, sizeof *x->bounds);
-    x->trial = calloc(x->n_stages + 1, sizeof *x->trial);
-    x->sides = calloc(ranks * x->width, sizeof *x->sides);
-    x->n_sides = calloc(ranks, sizeof *x->n_sides);
-    x->needs = calloc(size, sizeof *x->needs);
-    if (!x->bounds || !x->trial || !x->sides || !x->n_sides || !x->needs)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    x->bounds = pp_calloc(x->n_stages + 1, sizeof *x->bounds);
+    x->trial = pp_calloc(x->n_stages + 1, sizeof *x->trial);
+    x->sides = pp_calloc(ranks, x->width * sizeof *x->sides);
+    x->n_sides = pp_calloc(ranks, sizeof *x->n_sides);
+    x->needs = pp_calloc(ranks, 2 * (x->width + 1) * (x->width + 1) *
+                                    sizeof *x->needs);
     list_sides(x);
-    return 0;
 }
 
 void pp_nearby_finish(struct pp_nearby *x)

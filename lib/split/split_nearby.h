@@ -29,9 +29,8 @@ struct pp_nearby {
     size_t n_sums;   /* needs computed so far */
 };
 
-/* The problem has a memory model. Finish it also after an error. */
-int pp_nearby_init(struct pp_nearby *x, const struct pp_split_step *p,
-                   struct pp_err *err) PP_MUST_USE;
+/* The problem has a memory model. */
+void pp_nearby_init(struct pp_nearby *x, const struct pp_split_step *p);
 
 /* Accepts a zeroed struct. */
 void pp_nearby_finish(struct pp_nearby *x);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 enum { MAX_STATES = 1 << 20, MAX_WORK = 1 << 21 };
 
 /* Finds the kinds of units. Returns false if they are too many. */
@@ -34,20 +36,15 @@ static bool find_kinds(struct pp_places *x, const double *cost, size_t n_units)
     return true;
 }
 
-int pp_places_init(struct pp_places *x, const double *cost, size_t n_units,
-                   struct pp_err *err)
+void pp_places_init(struct pp_places *x, const double *cost, size_t n_units)
 {
     *x = (struct pp_places){.work = MAX_WORK};
     if (!find_kinds(x, cost, n_units)) {
         *x = (struct pp_places){.n_kinds = 0};
-        return 0;
+        return;
     }
-    x->reached = calloc(x->n_states, 1);
-    x->next = calloc(x->n_states, 1);
-    if (x->reached && x->next)
-        return 0;
-    pp_places_finish(x);
-    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    x->reached = pp_calloc(x->n_states, 1);
+    x->next = pp_calloc(x->n_states, 1);
 }
 
 void pp_places_finish(struct pp_places *x)

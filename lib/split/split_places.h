@@ -7,8 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/err.h"
-
 enum { PP_PLACES_KINDS = 6 };
 
 /* Units of equal cost are a kind. A state says how many units of each kind are
@@ -22,8 +20,7 @@ struct pp_places {
     double work;                   /* visits of states that are left */
 };
 
-int pp_places_init(struct pp_places *x, const double *cost, size_t n_units,
-                   struct pp_err *err) PP_MUST_USE;
+void pp_places_init(struct pp_places *x, const double *cost, size_t n_units);
 void pp_places_finish(struct pp_places *x);
 
 /* Returns true if the units cannot be divided among ranks with these rooms, so

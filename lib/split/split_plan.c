@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "model/vision.h"
 #include "schedule/ir/deps.h"
 
@@ -22,13 +23,13 @@ static const struct pp_schedule *order_of(const struct pp_split_run *run)
 
 /* Sets the most microbatches that each stage keeps at once. A slice counts as
  * its part of a microbatch. */
-static int count_live(struct pp_split_plan *plan, struct pp_err *err)
+static void count_live(struct pp_split_plan *plan)
 {
     const struct pp_split_run *run = &plan->run;
     const struct pp_schedule *order = order_of(run);
-    int *live = calloc((size_t)run->graph.n_stages, sizeof *live);
-    int *most = calloc((size_t)run->graph.n_stages, sizeof *most);
-    for (int r = 0; live && most && r < run->graph.n_rows; r++) {
+    int *live = pp_calloc((size_t)run->graph.n_stages, sizeof *live);
+    int *most = pp_calloc((size_t)run->graph.n_stages, sizeof *most);
+    for (int r = 0; r < run->graph.n_rows; r++) {
         const struct pp_row *row = &order->rows[r];
         for (size_t i = 0; i < row->n; i++) {
             struct pp_action a = row->actions[i];
@@ -42,12 +43,10 @@ static int count_live(struct pp_split_plan *plan, struct pp_err *err)
                            : 1;
         }
     }
-    for (int s = 0; live && most && s < run->graph.n_stages; s++)
+    for (int s = 0; s < run->graph.n_stages; s++)
         plan->stages[s].live = (double)most[s] / run->graph.n_slices;
-    bool done = live && most;
     free(live);
     free(most);
-    return done ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 /* Returns how long a compute action takes on a rank of speed 1. */
@@ -103,10 +102,9 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
             plan->stages[s].activations_bytes =
                 plan->ranks[g->stages[s].row].activations_bytes;
     add_busy(plan);
-    if (run->shortest || run->request->search_order)
-        return 0;
-    return pp_split_step_time(&run->step, plan->bounds, &run->found.makespan,
-                              err);
+    if (!run->shortest && !run->request->search_order)
+        run->found.makespan = pp_split_step_time(&run->step, plan->bounds);
+    return 0;
 }
 
 static void add_unit(const struct pp_split_run *run, size_t i,
@@ -142,16 +140,14 @@ static int add_all(struct pp_split_plan *plan, struct pp_err *err)
         pp_arena_alloc(&run->arena, (size_t)g->n_stages, sizeof *plan->stages);
     plan->ranks =
         pp_arena_alloc(&run->arena, (size_t)g->n_rows, sizeof *plan->ranks);
-    if (!plan->stages || !plan->ranks)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
         /* Each of two copies keeps what 1F1B keeps for one. */
         plan->stages[s].live = pp_live_microbatches(
             g->n_rows, (int)q->n_chunks, q->placement == PP_PLACEMENT_V,
             pp_original(g, s),
             (int)((run->n_microbatches + g->n_copies - 1) / g->n_copies));
-    if (run->simulated && count_live(plan, err))
-        return -1;
+    if (run->simulated)
+        count_live(plan);
     for (int s = 0; s < g->n_stages; s++) {
         struct pp_split_sum *sum = &plan->stages[s];
         struct pp_split_sum *rank = &plan->ranks[g->stages[s].row];
@@ -191,12 +187,15 @@ static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
 {
     struct pp_split_run *run = &plan->run;
     const struct pp_split_request *q = run->request;
+    if (!q->bounds && pp_split_run_atoms(run, err))
+        return -1;
     if (q->stage_modes || q->recompute_auto)
-        return pp_split_run_recompute(run, plan->bounds, err);
-    if (!q->bounds && !q->start)
-        return pp_split_run_balance(run, plan->bounds, err);
-    memcpy(plan->bounds, q->bounds ? q->bounds : q->start,
-           (run->n_stages + 1) * sizeof *plan->bounds);
+        pp_split_run_recompute(run, plan->bounds);
+    else if (!q->bounds && !q->start)
+        pp_split_run_balance(run, plan->bounds);
+    else
+        memcpy(plan->bounds, q->bounds ? q->bounds : q->start,
+               (run->n_stages + 1) * sizeof *plan->bounds);
     return 0;
 }
 
@@ -232,15 +231,15 @@ int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
     plan->graph.n_slices = 1;
     plan->bounds =
         pp_arena_alloc(&run->arena, run->n_stages + 1, sizeof *plan->bounds);
-    if (!plan->bounds)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     /* The split was found with a backward of every stage, whose times are 0
      * where there is none. The plan has the true order. */
-    if (fill_bounds(plan, err) ||
-        (q->search_order && pp_split_run_search(run, plan->bounds, err)) ||
-        pp_split_run_freeze(run, plan->bounds, err))
+    if (fill_bounds(plan, err))
         return -1;
-    return add_all(plan, err);
+    if (q->search_order)
+        pp_split_run_search(run, plan->bounds);
+    return pp_split_run_freeze(run, plan->bounds, err) || add_all(plan, err)
+               ? -1
+               : 0;
 }
 
 void pp_split_plan_move(struct pp_split_plan *from, struct pp_split_plan *to)

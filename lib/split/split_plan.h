@@ -109,8 +109,13 @@ struct pp_split_run {
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
     struct pp_split_unit **in_mode;   /* (unit, mode): NULL: not known yet */
-    double *message_bytes;            /* per unit: of the message after it; the
-                                         smallest for all features */
+    /* Atom k is units atoms.first[k] .. atoms.first[k + 1] - 1, which must stay
+     * on one stage. */
+    struct pp_split_atoms {
+        size_t n, *first;
+    } atoms;
+    double *message_bytes; /* per unit: of the message after it; the
+                              smallest for all features */
     /* The share of each encoder, then that of the language model, if encoders
      * have stages of their own; else n_parts is 1. */
     struct pp_split_part {
@@ -148,12 +153,12 @@ void pp_split_set_features(struct pp_split_run *run, size_t rows);
 /* Fills the times of messages, by the unit before each. */
 void pp_split_set_messages(const struct pp_split_run *run, double *messages);
 
-/* Sets the sizes of a stage that puts out features of an encoder, or takes
- * them. */
 /* Returns the bytes of the features that a stage of units first to end - 1
  * holds in its workspace (pp_stage_holds). */
 size_t pp_split_held(const struct pp_split_run *run, size_t first, size_t end);
 
+/* Sets the sizes of a stage that puts out features of an encoder, or takes
+ * them. */
 void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
                        int stage, struct pp_stage_bytes *x);
 
@@ -161,9 +166,8 @@ void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
 void pp_split_run_finish(struct pp_split_run *run);
 
 /* Sets the mode of each unit, and updates costs, times and bytes. */
-int pp_split_run_set_modes(struct pp_split_run *run,
-                           const enum pp_recompute *modes,
-                           struct pp_err *err) PP_MUST_USE;
+void pp_split_run_set_modes(struct pp_split_run *run,
+                            const enum pp_recompute *modes);
 
 /* Removes the backward that the stages of these bounds lack from the order, and
  * plans its step again. Call it last. Does nothing if all units are trained. */
@@ -171,10 +175,9 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
                         struct pp_err *err) PP_MUST_USE;
 
 /* Replaces the order by another one, which has its messages, and its makespan.
- * Takes both, also after an error. */
-int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
-                      struct pp_makespan *makespan,
-                      struct pp_err *err) PP_MUST_USE;
+ * Takes both. */
+void pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
+                       struct pp_makespan *makespan);
 
 /* Fills the sizes of every stage of the run's graph. */
 void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
@@ -187,13 +190,11 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
                          struct pp_err *err) PP_MUST_USE;
 
 /* Fills costs, times and bytes of units in the mode of the request. */
-int pp_split_units_init(struct pp_split_run *run,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_split_units_init(struct pp_split_run *run);
 
 /* Sets the mode of a unit, and its costs, times and bytes. */
-int pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
-                           enum pp_recompute mode,
-                           struct pp_err *err) PP_MUST_USE;
+void pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
+                            enum pp_recompute mode);
 
 /* Returns the rows of a rank for the largest slice, and the bytes that a unit
  * puts out for them. */
@@ -218,13 +219,14 @@ size_t pp_split_gathered(const struct pp_split_request *q,
 double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
                            int rank);
 
-/* Sets *bytes to the sum of both: what the rank needs besides its tables. */
-int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
-                      int rank, double *bytes, struct pp_err *err) PP_MUST_USE;
+/* Returns the bytes of both: what the rank needs besides its tables. They are
+ * infinite if the buffers are too large to plan. */
+double pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
+                         int rank);
 
-/* Sets *yes if the rank keeps to memory_bytes, to the byte. */
-int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
-                      int rank, bool *yes, struct pp_err *err) PP_MUST_USE;
+/* Returns true if the rank keeps to memory_bytes, to the byte. */
+bool pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
+                       int rank);
 
 /* Refuses more stages than the model has units. */
 int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
@@ -235,15 +237,18 @@ int pp_split_check_stages(const struct pp_model *m, size_t n_stages,
 void pp_split_layer_bounds(const struct pp_model *m, const size_t *counts,
                            size_t n_stages, size_t *bounds);
 
+/* Fills the atoms of a run, which the next two need. Fails if they are fewer
+ * than the stages. */
+int pp_split_run_atoms(struct pp_split_run *run,
+                       struct pp_err *err) PP_MUST_USE;
+
 /* Fills bounds with the best split for the run's schedule and modes. The search
  * starts at the best of the rules that other systems use, so that none of them
  * is better. Sets found if the run is for the shortest step or has a limit. */
-int pp_split_run_balance(struct pp_split_run *run, size_t *bounds,
-                         struct pp_err *err) PP_MUST_USE;
+void pp_split_run_balance(struct pp_split_run *run, size_t *bounds);
 
 /* The same from bounds, which have no empty stage. */
-int pp_split_run_improve(struct pp_split_run *run, size_t *bounds,
-                         struct pp_err *err) PP_MUST_USE;
+void pp_split_run_improve(struct pp_split_run *run, size_t *bounds);
 
 /* Fills bounds, and sets modes to stage_modes or to as little as fits.
  *
@@ -251,23 +256,19 @@ int pp_split_run_improve(struct pp_split_run *run, size_t *bounds,
  * choosing take turns: a split for the present modes, then the modes for that
  * split. The best split met is kept. If nothing fits, it is the one with most
  * recomputation. */
-int pp_split_run_recompute(struct pp_split_run *run, size_t *bounds,
-                           struct pp_err *err) PP_MUST_USE;
+void pp_split_run_recompute(struct pp_split_run *run, size_t *bounds);
 
 /* Returns the name of the kind with the shortest step on its own split, or NULL
  * if none fits. */
 const char *pp_split_best_kind(const struct pp_split_request *q);
 
-/* Finds the lower bound for every split, placement and order with the modes of
- * the run. The run is simulated, without slices and copies. */
-int pp_split_run_least(const struct pp_split_run *run,
-                       struct pp_least_found *found,
-                       struct pp_err *err) PP_MUST_USE;
+/* Returns the lower bound for every split, placement and order with the modes
+ * of the run. The run is simulated, without slices and copies. */
+struct pp_least_found pp_split_run_least(const struct pp_split_run *run);
 
 /* Searches for an order on bounds and for a split for that order, in turns,
  * while steps get shorter. Leaves the run as it is if no order fits. */
-int pp_split_run_search(struct pp_split_run *run, size_t *bounds,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_split_run_search(struct pp_split_run *run, size_t *bounds);
 
 /* Sums over the units of a stage, or over the stages of a rank. */
 struct pp_split_sum {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "split/split.h"
 #include "split/split_costs.h"
 
@@ -218,19 +218,6 @@ static void descend_ranks(struct ranks_search *x, size_t s, uint64_t *bound,
     *load = before;
 }
 
-static int allocate_scratch(struct ranks_search *x, struct pp_err *err)
-{
-    x->load = calloc(x->n_ranks, sizeof *x->load);
-    x->moved = calloc(x->n_ranks + x->n_stages, sizeof *x->moved);
-    x->last_stage = calloc(x->n_ranks, sizeof *x->last_stage);
-    x->trial = calloc(x->n_stages + 1, sizeof *x->trial);
-    if (!x->load || !x->moved || !x->last_stage || !x->trial)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t s = 0; s < x->n_stages; s++)
-        x->last_stage[x->rank[s]] = s;
-    return 0;
-}
-
 static void search_ranks(struct ranks_search *x, size_t *bounds)
 {
     struct score score = score_of(x, bounds);
@@ -244,30 +231,30 @@ static void search_ranks(struct ranks_search *x, size_t *bounds)
     improve_locally(x, bounds, &score);
 }
 
-int pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
-                            const int *rank, size_t n_ranks, size_t *bounds,
-                            struct pp_err *err)
+void pp_split_balanced_ranks(const double *costs, size_t n, size_t n_stages,
+                             const int *rank, size_t n_ranks, size_t *bounds)
 {
-    struct pp_split_costs c = {0};
-    int rc = -1;
-    if (pp_split_balanced(costs, n, n_stages, bounds, err))
-        return -1;
+    struct pp_split_costs c;
+    pp_split_balanced(costs, n, n_stages, bounds);
     if (n_ranks >= n_stages)
-        return 0;
-    struct ranks_search x = {.costs = &c,
-                             .n_stages = n_stages,
-                             .n_ranks = n_ranks,
-                             .rank = rank,
-                             .least = n >= n_stages};
-    if (allocate_scratch(&x, err) || pp_split_costs_init(&c, costs, n, err))
-        goto out;
+        return;
+    struct ranks_search x = {
+        .costs = &c,
+        .n_stages = n_stages,
+        .n_ranks = n_ranks,
+        .rank = rank,
+        .least = n >= n_stages,
+        .load = pp_calloc(n_ranks, sizeof *x.load),
+        .moved = pp_calloc(n_ranks + n_stages, sizeof *x.moved),
+        .last_stage = pp_calloc(n_ranks, sizeof *x.last_stage),
+        .trial = pp_calloc(n_stages + 1, sizeof *x.trial)};
+    for (size_t s = 0; s < n_stages; s++)
+        x.last_stage[rank[s]] = s;
+    pp_split_costs_init(&c, costs, n);
     search_ranks(&x, bounds);
-    rc = 0;
-out:
     free(x.load);
     free(x.moved);
     free(x.last_stage);
     free(x.trial);
     pp_split_costs_finish(&c);
-    return rc;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 
 /* Limits: stages of a group whose choices are enumerated, combinations of
  * groups that are simulated, and rounds of the local search. */
@@ -75,23 +75,23 @@ static void list_groups(struct chooser *c, const int *first)
     }
 }
 
-static int make_groups(struct chooser *c, struct pp_err *err)
+static struct chooser make_groups(const struct pp_split_recompute *p)
 {
-    const struct pp_graph *g = c->p->graph;
+    const struct pp_graph *g = p->graph;
     size_t ranks = (size_t)g->n_rows;
-    c->n_stages = (size_t)(g->n_stages / g->n_copies);
-    c->groups = calloc(ranks, sizeof *c->groups);
-    c->stages = calloc(c->n_stages, sizeof *c->stages);
-    c->group_of_rank = calloc(ranks, sizeof *c->group_of_rank);
-    c->trial = calloc(c->n_stages, sizeof *c->trial);
-    int *first = calloc(ranks, sizeof *first);
-    bool done = c->groups && c->stages && c->group_of_rank && c->trial && first;
-    if (done) {
-        join_ranks(g, first);
-        list_groups(c, first);
-    }
+    size_t n_stages = (size_t)(g->n_stages / g->n_copies);
+    struct chooser c = {.p = p,
+                        .n_stages = n_stages,
+                        .groups = pp_calloc(ranks, sizeof *c.groups),
+                        .stages = pp_calloc(n_stages, sizeof *c.stages),
+                        .group_of_rank =
+                            pp_calloc(ranks, sizeof *c.group_of_rank),
+                        .trial = pp_calloc(n_stages, sizeof *c.trial)};
+    int *first = pp_calloc(ranks, sizeof *first);
+    join_ranks(g, first);
+    list_groups(&c, first);
     free(first);
-    return done ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return c;
 }
 
 /* --- choices of a group --- */
@@ -103,18 +103,16 @@ static void set(enum pp_recompute *modes, const struct group *z,
         modes[z->stages[i]] = choice[i];
 }
 
-/* Sets *yes if all ranks of the group fit with the choice. */
-static int group_fits(struct chooser *c, size_t group,
-                      const enum pp_recompute *choice, bool *yes,
-                      struct pp_err *err)
+/* Returns true if all ranks of the group fit with the choice. */
+static bool group_fits(struct chooser *c, size_t group,
+                       const enum pp_recompute *choice)
 {
     set(c->trial, &c->groups[group], choice);
-    *yes = true;
-    for (int r = 0; *yes && r < c->p->graph->n_rows; r++)
+    for (int r = 0; r < c->p->graph->n_rows; r++)
         if (c->group_of_rank[r] == (int)group &&
-            c->p->fits(c->p->ctx, c->trial, r, yes, err))
-            return -1;
-    return 0;
+            !c->p->fits(c->p->ctx, c->trial, r))
+            return false;
+    return true;
 }
 
 /* Returns true if a known choice recomputes no more on any stage. */
@@ -131,94 +129,76 @@ static bool is_dominated(const struct group *z, const enum pp_recompute *choice)
     return false;
 }
 
-static int add_choice(struct group *z, const enum pp_recompute *choice,
-                      struct pp_err *err)
+static void add_choice(struct group *z, const enum pp_recompute *choice)
 {
-    if (z->n_choices == z->capacity) {
-        size_t n = z->capacity ? 2 * z->capacity : 4, bytes;
-        if (pp_mul(n * z->n, sizeof *z->choices, &bytes, err))
-            return -1;
-        enum pp_recompute *grown = realloc(z->choices, bytes);
-        if (!grown)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        z->choices = grown;
-        z->capacity = n;
-    }
+    pp_array_reserve(&z->choices, &z->capacity, (z->n_choices + 1) * z->n,
+                     sizeof *z->choices);
     memcpy(&z->choices[z->n_choices++ * z->n], choice, z->n * sizeof *choice);
-    return 0;
 }
 
 /* Adds the choice if it fits and is not dominated. */
-static int try_choice(struct chooser *c, size_t group,
-                      const enum pp_recompute *choice, struct pp_err *err)
+static void try_choice(struct chooser *c, size_t group,
+                       const enum pp_recompute *choice)
 {
     struct group *z = &c->groups[group];
-    bool yes;
-    if (is_dominated(z, choice))
-        return 0;
-    if (group_fits(c, group, choice, &yes, err))
-        return -1;
-    return yes ? add_choice(z, choice, err) : 0;
+    if (!is_dominated(z, choice) && group_fits(c, group, choice))
+        add_choice(z, choice);
 }
 
 /* Tries all choices with a given sum of modes. Called for rising sums, so that
  * a choice comes after all that dominate it. */
-static int try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
-                   size_t at, size_t left, struct pp_err *err)
+static void try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
+                    size_t at, size_t left)
 {
     const struct group *z = &c->groups[group];
     size_t most = c->p->n_modes - 1;
     if (left > most * (z->n - at))
-        return 0;
-    if (at == z->n)
-        return try_choice(c, group, choice, err);
+        return;
+    if (at == z->n) {
+        try_choice(c, group, choice);
+        return;
+    }
     for (size_t m = 0; m <= most && m <= left; m++) {
         choice[at] = (enum pp_recompute)m;
-        if (try_sum(c, group, choice, at + 1, left - m, err))
-            return -1;
+        try_sum(c, group, choice, at + 1, left - m);
     }
-    return 0;
 }
 
 /* Finds one choice for a group with too many stages to enumerate. Raises one
  * stage after the other until the group fits, from the first stage on, which
  * has most microbatches in flight. */
-static int try_chain(struct chooser *c, size_t group, enum pp_recompute *choice,
-                     struct pp_err *err)
+static void try_chain(struct chooser *c, size_t group,
+                      enum pp_recompute *choice)
 {
     struct group *z = &c->groups[group];
     memset(choice, 0, z->n * sizeof *choice);
-    if (try_choice(c, group, choice, err))
-        return -1;
+    try_choice(c, group, choice);
     for (size_t m = 1; m < c->p->n_modes; m++)
         for (size_t i = 0; i < z->n && z->n_choices == 0; i++) {
             choice[i] = (enum pp_recompute)m;
-            if (try_choice(c, group, choice, err))
-                return -1;
+            try_choice(c, group, choice);
         }
-    return 0;
 }
 
-static int find_choices(struct chooser *c, size_t group,
-                        struct pp_recompute_found *found, struct pp_err *err)
+/* Returns false if no choice fits: then only the most recomputation is one. */
+static bool find_choices(struct chooser *c, size_t group)
 {
     struct group *z = &c->groups[group];
     size_t most = c->p->n_modes - 1;
-    enum pp_recompute *choice = calloc(z->n, sizeof *choice);
-    if (!choice)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    enum pp_recompute *choice = pp_calloc(z->n, sizeof *choice);
     z->all = z->n <= MAX_STAGES;
-    int rc = z->all ? 0 : try_chain(c, group, choice, err);
-    for (size_t sum = 0; z->all && sum <= most * z->n && !rc; sum++)
-        rc = try_sum(c, group, choice, 0, sum, err);
-    if (!rc && z->n_choices == 0) {
-        found->fits = false;
+    if (!z->all)
+        try_chain(c, group, choice);
+    for (size_t sum = 0; z->all && sum <= most * z->n; sum++)
+        try_sum(c, group, choice, 0, sum);
+    bool fits = z->n_choices > 0;
+    if (!fits) {
         for (size_t i = 0; i < z->n; i++)
             choice[i] = (enum pp_recompute)most;
-        rc = add_choice(z, choice, err);
+        add_choice(z, choice);
     }
     free(choice);
-    return rc;
+    return fits;
 }
 
 /* --- all groups together --- */
@@ -230,16 +210,15 @@ static void set_all(const struct chooser *c, enum pp_recompute *modes)
             &c->groups[k].choices[c->groups[k].best * c->groups[k].n]);
 }
 
-static int time_of(const struct chooser *c, double *time, struct pp_err *err)
+static double time_of(const struct chooser *c)
 {
     set_all(c, c->trial);
-    return c->p->time(c->p->ctx, c->trial, time, err);
+    return c->p->time(c->p->ctx, c->trial);
 }
 
-/* Finds a bound: the makespan if every stage has the least mode of any minimal
- * choice, or no recomputation if not all choices are known. */
-static int find_choice_bound(const struct chooser *c, double *bound,
-                             struct pp_err *err)
+/* Returns a bound: the makespan if every stage has the least mode of any
+ * minimal choice, or no recomputation if not all choices are known. */
+static double choice_bound(const struct chooser *c)
 {
     for (size_t k = 0; k < c->n_groups; k++) {
         const struct group *z = &c->groups[k];
@@ -251,7 +230,7 @@ static int find_choice_bound(const struct chooser *c, double *bound,
             c->trial[z->stages[i]] = least;
         }
     }
-    return c->p->time(c->p->ctx, c->trial, bound, err);
+    return c->p->time(c->p->ctx, c->trial);
 }
 
 /* Returns the number of combinations, at most MAX_COMBINED + 1. */
@@ -272,95 +251,83 @@ static void combine(const struct chooser *c, size_t best)
     }
 }
 
-static int search_all(struct chooser *c, size_t n,
-                      struct pp_recompute_found *found, struct pp_err *err)
+static void search_all(struct chooser *c, size_t n,
+                       struct pp_recompute_found *found)
 {
     size_t best = 0;
     for (size_t i = 0; i < n; i++) {
-        double time;
         combine(c, i);
-        if (time_of(c, &time, err))
-            return -1;
+        double time = time_of(c);
         if (time < found->makespan) {
             found->makespan = time;
             best = i;
         }
     }
     combine(c, best);
-    return 0;
 }
 
-static int improve_group(struct chooser *c, struct group *z, bool *better,
-                         struct pp_recompute_found *found, struct pp_err *err)
+/* Returns true if another choice of the group is better. */
+static bool improve_group(struct chooser *c, struct group *z,
+                          struct pp_recompute_found *found)
 {
-    size_t best = z->best;
-    for (size_t i = 0; i < z->n_choices; i++) {
-        double time;
-        z->best = i;
-        if (time_of(c, &time, err))
-            return -1;
+    size_t before = z->best, best = before;
+    for (z->best = 0; z->best < z->n_choices; z->best++) {
+        double time = time_of(c);
         if (time < found->makespan) {
             found->makespan = time;
-            best = i;
-            *better = true;
+            best = z->best;
         }
     }
     z->best = best;
-    return 0;
+    return best != before;
 }
 
-static int search_choices(struct chooser *c, struct pp_recompute_found *found,
-                          struct pp_err *err)
+static void search_choices(struct chooser *c, struct pp_recompute_found *found)
 {
     size_t n = count_combined(c);
     bool better = true;
-    if (n <= MAX_COMBINED)
-        return search_all(c, n, found, err);
+    if (n <= MAX_COMBINED) {
+        search_all(c, n, found);
+        return;
+    }
     for (int round = 0; better && round < MAX_ROUNDS; round++) {
         better = false;
         for (size_t k = 0; k < c->n_groups; k++)
-            if (improve_group(c, &c->groups[k], &better, found, err))
-                return -1;
+            better |= improve_group(c, &c->groups[k], found);
     }
-    return 0;
 }
 
-static int choose(struct chooser *c, enum pp_recompute *modes,
-                  struct pp_recompute_found *found, struct pp_err *err)
+static struct pp_recompute_found choose(struct chooser *c,
+                                        enum pp_recompute *modes)
 {
+    struct pp_recompute_found found = {true, INFINITY, 0, false};
     bool all = true;
     for (size_t k = 0; k < c->n_groups; k++) {
-        if (find_choices(c, k, found, err))
-            return -1;
+        found.fits &= find_choices(c, k);
         all &= c->groups[k].all;
     }
-    if (!found->fits) {
-        set_all(c, modes);
-        return 0;
+    if (found.fits) {
+        search_choices(c, &found);
+        found.bound = choice_bound(c);
+        found.proved = (all && count_combined(c) <= MAX_COMBINED) ||
+                       found.makespan <= found.bound;
+        if (found.proved)
+            found.bound = found.makespan;
     }
-    if (search_choices(c, found, err) ||
-        find_choice_bound(c, &found->bound, err))
-        return -1;
-    found->proved = (all && count_combined(c) <= MAX_COMBINED) ||
-                    found->makespan <= found->bound;
-    if (found->proved)
-        found->bound = found->makespan;
     set_all(c, modes);
-    return 0;
+    return found;
 }
 
-int pp_split_recompute(const struct pp_split_recompute *p,
-                       enum pp_recompute *modes,
-                       struct pp_recompute_found *found, struct pp_err *err)
+struct pp_recompute_found pp_split_recompute(const struct pp_split_recompute *p,
+                                             enum pp_recompute *modes)
 {
-    struct chooser c = {.p = p};
-    *found = (struct pp_recompute_found){true, INFINITY, 0, false};
-    int rc = make_groups(&c, err) || choose(&c, modes, found, err) ? -1 : 0;
-    for (size_t k = 0; c.groups && k < c.n_groups; k++)
+    struct chooser c = make_groups(p);
+    const struct pp_recompute_found found = choose(&c, modes);
+    for (size_t k = 0; k < c.n_groups; k++)
         free(c.groups[k].choices);
     free(c.groups);
     free(c.stages);
     free(c.group_of_rank);
     free(c.trial);
-    return rc;
+    return found;
 }

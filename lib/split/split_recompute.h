@@ -20,13 +20,11 @@ struct pp_split_recompute {
     const struct pp_graph *graph; /* borrowed */
     size_t n_modes; /* allows the first n_modes of enum pp_recompute; >= 1 */
     void *ctx;
-    /* modes are those of the stages of one copy. fits sets *yes if the rank
-     * fits, which depends only on the modes of its stages. time sets *time to
-     * the makespan. */
-    int (*fits)(void *ctx, const enum pp_recompute *modes, int rank, bool *yes,
-                struct pp_err *err);
-    int (*time)(void *ctx, const enum pp_recompute *modes, double *time,
-                struct pp_err *err);
+    /* modes are those of the stages of one copy. fits returns true if the rank
+     * fits, which depends only on the modes of its stages. time returns the
+     * makespan. */
+    bool (*fits)(void *ctx, const enum pp_recompute *modes, int rank);
+    double (*time)(void *ctx, const enum pp_recompute *modes);
 };
 
 struct pp_recompute_found {
@@ -39,9 +37,7 @@ struct pp_recompute_found {
 /* Fills modes, one for each stage of one copy. Ranks that cannot fit get the
  * most recomputation. For groups of more than 6 stages only one minimal choice
  * is found, and bound assumes no recomputation there. */
-int pp_split_recompute(const struct pp_split_recompute *p,
-                       enum pp_recompute *modes,
-                       struct pp_recompute_found *found,
-                       struct pp_err *err) PP_MUST_USE;
+struct pp_recompute_found pp_split_recompute(const struct pp_split_recompute *p,
+                                             enum pp_recompute *modes);
 
 #endif

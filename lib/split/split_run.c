@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "model/layout.h"
 #include "model/vision.h"
 #include "split/split_plan.h"
@@ -129,6 +129,10 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     if (pp_split_encoders(run, err))
         return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
+    if (q->search_order && (run->graph.n_copies > 1 || run->graph.n_slices > 1))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "auto orders whole sequences on one copy of the "
+                       "weights, not slices or copies");
     run->graph.resident = pp_split_trainer(q) == pp_trainers
                               ? pp_mesh_resident(&q->shard.mesh)
                               : 0;
@@ -266,11 +270,11 @@ double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
                : run->tables[rank];
 }
 
-static int init_memory(struct pp_split_run *run, struct pp_err *err)
+static void init_memory(struct pp_split_run *run)
 {
-    return pp_split_memory_init(&run->memory, &run->lowered,
-                                (const double(*)[PP_N_UNIT_BYTES])run->bytes,
-                                run->n_units, run->message_bytes, err);
+    pp_split_memory_init(&run->memory, &run->lowered,
+                         (const double(*)[PP_N_UNIT_BYTES])run->bytes,
+                         run->n_units, run->message_bytes);
 }
 
 /* Fills what only a simulated schedule needs. */
@@ -285,8 +289,6 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         pp_arena_alloc(&run->arena, n, sizeof *run->message_bytes);
     run->tables =
         pp_arena_alloc(&run->arena, (size_t)q->n_ranks, sizeof *run->tables);
-    if (!run->message_bytes || !run->limit || !messages || !run->tables)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++)
         run->message_bytes[i] = pp_split_unit_output(run, i);
     pp_split_set_features(run, pp_split_rows(run));
@@ -308,7 +310,8 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         return -1;
     for (int r = 0; r < run->graph.n_rows; r++)
         run->tables[r] = table_bytes(run, NULL, r);
-    return init_memory(run, err);
+    init_memory(run);
+    return 0;
 }
 
 int pp_split_run_init(struct pp_split_run *run,
@@ -325,10 +328,8 @@ int pp_split_run_init(struct pp_split_run *run,
                               .shortest = q->shortest && !q->bounds};
     if (set_schedule(run, err))
         return -1;
-    return pp_split_units_init(run, err) ||
-                   (run->simulated && init_step(run, err))
-               ? -1
-               : 0;
+    pp_split_units_init(run);
+    return run->simulated ? init_step(run, err) : 0;
 }
 
 void pp_split_run_finish(struct pp_split_run *run)
@@ -340,21 +341,19 @@ void pp_split_run_finish(struct pp_split_run *run)
     pp_arena_finish(&run->arena);
 }
 
-int pp_split_run_set_modes(struct pp_split_run *run,
-                           const enum pp_recompute *modes, struct pp_err *err)
+void pp_split_run_set_modes(struct pp_split_run *run,
+                            const enum pp_recompute *modes)
 {
     for (size_t i = 0; i < run->n_units; i++)
-        if (run->modes[i] != modes[i] &&
-            pp_split_unit_set_mode(run, i, modes[i], err))
-            return -1;
-    if (!run->memory.before)
-        return 0;
-    return pp_split_memory_set(
-        &run->memory, (const double(*)[PP_N_UNIT_BYTES])run->bytes, err);
+        if (run->modes[i] != modes[i])
+            pp_split_unit_set_mode(run, i, modes[i]);
+    if (run->memory.before)
+        pp_split_memory_set(&run->memory,
+                            (const double(*)[PP_N_UNIT_BYTES])run->bytes);
 }
 
-int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
-                      struct pp_makespan *makespan, struct pp_err *err)
+void pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
+                       struct pp_makespan *makespan)
 {
     pp_split_memory_finish(&run->memory);
     pp_makespan_finish(&run->makespan);
@@ -365,9 +364,8 @@ int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
     run->lowered = *s;
     *s = (struct pp_schedule){0};
     *makespan = (struct pp_makespan){0};
-    return run->request->memory_bytes || run->request->plan_buffers
-               ? init_memory(run, err)
-               : 0;
+    if (run->request->memory_bytes || run->request->plan_buffers)
+        init_memory(run);
 }
 
 static bool is_frozen(const struct pp_split_run *run, size_t from, size_t to)
@@ -406,11 +404,9 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
         pp_schedule_finish(&s);
         return -1;
     }
-    if (pp_split_run_take(run, &s, &makespan, err))
-        return -1;
+    pp_split_run_take(run, &s, &makespan);
     run->found.proved = false;
-    if (pp_split_step_time(&run->step, bounds, &run->found.makespan, err))
-        return -1;
+    run->found.makespan = pp_split_step_time(&run->step, bounds);
     /* The bound of a kind holds for lists in which these stages wait for
      * gradients, that of all orders for any. */
     run->found.bound = run->request->search_order
@@ -447,9 +443,7 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
                          int rank, struct pp_memory *m, struct pp_err *err)
 {
     struct pp_stage_bytes *sizes =
-        calloc((size_t)run->graph.n_stages, sizeof *sizes);
-    if (!sizes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        pp_calloc((size_t)run->graph.n_stages, sizeof *sizes);
     pp_split_run_sizes(run, bounds, sizes);
     int rc = pp_memory_plan(&run->lowered, rank, sizes, m, err);
     free(sizes);
@@ -473,28 +467,24 @@ static double trained_bytes(const struct pp_split_run *run,
     return trained;
 }
 
-int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
-                      int rank, double *bytes, struct pp_err *err)
+double pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
+                         int rank)
 {
     struct pp_memory m;
-    if (pp_split_run_buffers(run, bounds, rank, &m, err))
-        return -1;
-    *bytes = trained_bytes(run, bounds, rank) + (double)m.arena_bytes;
+    struct pp_err too_large = {0};
+    if (pp_split_run_buffers(run, bounds, rank, &m, &too_large))
+        return INFINITY;
+    double bytes = trained_bytes(run, bounds, rank) + (double)m.arena_bytes;
     pp_memory_finish(&m);
-    return 0;
+    return bytes;
 }
 
-int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
-                      int rank, bool *yes, struct pp_err *err)
+bool pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
+                       int rank)
 {
-    double bytes, limit = (double)run->memory_bytes -
-                          pp_split_run_tables(run, bounds, rank);
-    *yes = false;
-    if (pp_split_memory_over(pp_split_memory_held(&run->memory, bounds, rank),
-                             limit))
-        return 0;
-    if (pp_split_run_need(run, bounds, rank, &bytes, err))
-        return -1;
-    *yes = bytes <= limit;
-    return 0;
+    double limit =
+        (double)run->memory_bytes - pp_split_run_tables(run, bounds, rank);
+    return !pp_split_memory_over(
+               pp_split_memory_held(&run->memory, bounds, rank), limit) &&
+           pp_split_run_need(run, bounds, rank) <= limit;
 }

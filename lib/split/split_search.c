@@ -4,7 +4,7 @@
  * best one. */
 #include <stdlib.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "split/split_cuts.h"
 
 /* Limits of the tables, and of search steps and simulated pieces: some tenths
@@ -26,8 +26,6 @@ struct cuts_search {
     size_t work, most_work;
     double *best;
     size_t *bounds;
-    struct pp_err *err;
-    bool failed;
 };
 
 /* Fills the tables of new cuts, with prefixes up to stage s. */
@@ -95,7 +93,6 @@ static void try_leaf(struct cuts_search *z)
 {
     struct pp_cuts *x = z->cuts;
     const struct pp_split_step *p = x->problem;
-    bool fits;
     if (!pp_cuts_may_fit(x, z->trial))
         return;
     double time = pp_cuts_simulate(x, z->trial);
@@ -104,10 +101,7 @@ static void try_leaf(struct cuts_search *z)
     if (!pp_cuts_less(time, *z->best))
         return;
     size_t planned = x->n_planned;
-    if (pp_cuts_fits(x, z->trial, &fits, z->err)) {
-        z->failed = true;
-        return;
-    }
+    bool fits = pp_cuts_fits(x, z->trial);
     z->work += (x->n_planned - planned) * PLAN_WORK * p->makespan->n_pieces /
                (size_t)p->makespan->graph->n_rows;
     if (!fits)
@@ -126,7 +120,7 @@ static bool descend_stages(struct cuts_search *z)
     z->next[0] = last == 0 ? n : 1;
     for (;;) {
         size_t j = z->next[s]++;
-        if (z->work > z->most_work || z->failed)
+        if (z->work > z->most_work)
             return false;
         if (j > n - (last - s)) {
             if (s-- == 0)
@@ -151,8 +145,7 @@ static bool descend_stages(struct cuts_search *z)
     }
 }
 
-int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
-                   struct pp_err *err)
+bool pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best)
 {
     size_t table = (x->n_stages + 1) * (x->n_units + 1);
     struct cuts_search z = {.cuts = x,
@@ -160,29 +153,20 @@ int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                             .most_work =
                                 x->problem->brief ? BRIEF_WORK : MAX_WORK,
                             .best = best,
-                            .bounds = bounds,
-                            .err = err};
-    int rc = -1;
-    *whole = false;
+                            .bounds = bounds};
     if (z.most > x->most)
         z.most = x->most;
     if (z.most < 2)
-        return 0;
-    z.least = malloc(z.most * table * sizeof *z.least);
-    z.prefix = calloc(z.most * (x->n_stages + 1), sizeof *z.prefix);
-    z.trial = calloc(x->n_stages + 1, sizeof *z.trial);
-    z.next = calloc(x->n_stages + 1, sizeof *z.next);
-    if (!z.least || !z.prefix || !z.trial || !z.next) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+        return false;
+    z.least = pp_realloc(NULL, z.most, table * sizeof *z.least);
+    z.prefix = pp_calloc(x->n_stages + 1, z.most * sizeof *z.prefix);
+    z.trial = pp_calloc(x->n_stages + 1, sizeof *z.trial);
+    z.next = pp_calloc(x->n_stages + 1, sizeof *z.next);
     take_cuts(&z, 0);
-    *whole = descend_stages(&z);
-    rc = z.failed ? -1 : 0;
-out:
+    bool whole = descend_stages(&z);
     free(z.least);
     free(z.prefix);
     free(z.trial);
     free(z.next);
-    return rc;
+    return whole;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "split/split_climb.h"
 
 /* For the bound: the means of paths that become cuts, and limits of the size of
@@ -87,24 +87,21 @@ static void reduce_excess(struct step_search *z)
 }
 
 /* Lowers the limit of each rank that only seems to fit in trial: its sum by the
- * function does, but its buffers as they are planned do not. Sets *changed if
+ * function does, but its buffers as they are planned do not. Returns true if
  * there is such a rank. */
-static int lower_limits(struct step_search *z,
-                        double (*sum)(const struct step_search *, int),
-                        bool *changed, struct pp_err *err)
+static bool lower_limits(struct step_search *z,
+                         double (*sum)(const struct step_search *, int))
 {
     const struct pp_split_step *p = z->climb.cuts.problem;
-    *changed = false;
+    bool changed = false;
     for (int r = 0; p->need && r < p->memory->graph->n_rows; r++) {
-        double bytes;
-        if (pp_cuts_need(&z->climb.cuts, z->trial, r, &bytes, err))
-            return -1;
-        if (bytes > p->limit[r]) {
-            z->limit[r] = sum(z, r) - (bytes - p->limit[r]);
-            *changed = true;
+        double over = pp_cuts_need(&z->climb.cuts, z->trial, r) - p->limit[r];
+        if (over > 0) {
+            z->limit[r] = sum(z, r) - over;
+            changed = true;
         }
     }
-    return 0;
+    return changed;
 }
 
 static void reset_limits(struct step_search *z)
@@ -124,83 +121,74 @@ static double trial_small(const struct step_search *z, int rank)
     return pp_split_memory_small(z->climb.cuts.problem->memory, z->trial, rank);
 }
 
-/* Moves units from rank to rank until the partition fits. */
-static int move_to_fit(struct step_search *z, bool *fits, struct pp_err *err)
+/* Moves units from rank to rank until the partition fits. Returns true if it
+ * does. */
+static bool move_to_fit(struct step_search *z)
 {
     size_t bytes = (z->climb.cuts.n_stages + 1) * sizeof *z->trial;
-    bool changed = true;
     reset_limits(z);
-    for (int i = 0; i < MAX_LOWERED && changed && !*fits; i++) {
+    for (int i = 0; i < MAX_LOWERED; i++) {
         reduce_excess(z);
         memcpy(z->trial, z->bounds, bytes);
         if (!pp_cuts_may_fit(&z->climb.cuts, z->trial))
-            return 0;
-        if (pp_cuts_fits(&z->climb.cuts, z->trial, fits, err) ||
-            (!*fits && lower_limits(z, trial_need, &changed, err)))
-            return -1;
+            return false;
+        if (pp_cuts_fits(&z->climb.cuts, z->trial))
+            return true;
+        if (!lower_limits(z, trial_need))
+            return false;
     }
-    return 0;
+    return false;
 }
 
-/* Looks for a partition that fits in tables of what may fit. Sets *none if
- * nothing may fit. */
-static int find_fit(struct step_search *z, bool *fits, bool *none,
-                    struct pp_err *err)
+/* Looks for a partition that fits in tables of what may fit. Returns true if it
+ * finds one. Sets *none if nothing may fit. */
+static bool find_fit(struct step_search *z, bool *none)
 {
     struct pp_split_step p = *z->climb.cuts.problem;
-    enum pp_feasibility answer;
-    bool changed = true;
     p.limit = z->limit;
     reset_limits(z);
-    for (int i = 0; i < MAX_LOWERED && changed && !*fits; i++) {
-        if (pp_split_feasible(&p, z->trial, &answer, err))
-            return -1;
+    for (int i = 0; i < MAX_LOWERED; i++) {
+        enum pp_feasibility answer = pp_split_feasible(&p, z->trial);
         *none = i == 0 && answer == PP_FEASIBLE_NONE;
         if (answer != PP_FEASIBLE_FOUND)
-            return 0;
-        if (pp_cuts_fits(&z->climb.cuts, z->trial, fits, err) ||
-            (!*fits && lower_limits(z, trial_small, &changed, err)))
-            return -1;
+            return false;
+        if (pp_cuts_fits(&z->climb.cuts, z->trial)) {
+            memcpy(z->bounds, z->trial,
+                   (z->climb.cuts.n_stages + 1) * sizeof *z->bounds);
+            return true;
+        }
+        if (!lower_limits(z, trial_small))
+            return false;
     }
-    if (*fits)
-        memcpy(z->bounds, z->trial,
-               (z->climb.cuts.n_stages + 1) * sizeof *z->bounds);
-    return 0;
+    return false;
 }
 
 /* Changes the partition to one that fits. Sets *none if there is none. Without
- * an answer *fits and *none are false. */
-static int make_fit(struct step_search *z, bool *fits, bool *none,
-                    struct pp_err *err)
+ * an answer it returns false and leaves *none. */
+static bool make_fit(struct step_search *z, bool *none)
 {
-    if (pp_cuts_fits(&z->climb.cuts, z->bounds, fits, err))
-        return -1;
-    if (*fits || !z->climb.cuts.problem->memory)
-        return 0;
-    if (move_to_fit(z, fits, err))
-        return -1;
-    return *fits ? 0 : find_fit(z, fits, none, err);
+    if (pp_cuts_fits(&z->climb.cuts, z->bounds))
+        return true;
+    return z->climb.cuts.problem->memory &&
+           (move_to_fit(z) || find_fit(z, none));
 }
 
 /* --- the search --- */
 
-/* Finds a bound, then climbs from the partition that the bound is near to. */
-static int find_makespan_bound(struct step_search *z, double *bound,
-                               struct pp_err *err)
+/* Returns a bound, and climbs from the partition that the bound is near to. */
+static double find_makespan_bound(struct step_search *z)
 {
     struct pp_climb *climb = &z->climb;
     struct pp_cuts *x = &climb->cuts;
-    *bound = 0;
     if (isinf(climb->makespan) || x->problem->brief)
         return 0;
     x->most += n_generated(x->problem->makespan);
     size_t steps = smaller(MAX_STEPS, MAX_STEP_PIECES /
                                           (x->problem->makespan->n_pieces + 1));
-    return pp_cuts_generate(x, climb->best, steps, z->start, err) ||
-                   pp_cuts_bound(x, climb->makespan, bound, err) ||
-                   pp_climb_frontier(climb, z->start, PP_CLIMB_WORK / 4, err)
-               ? -1
-               : 0;
+    pp_cuts_generate(x, climb->best, steps, z->start);
+    double bound = pp_cuts_bound(x, climb->makespan);
+    pp_climb_frontier(climb, z->start, PP_CLIMB_WORK / 4);
+    return bound;
 }
 
 /* Returns the work of climbs from the first partition. */
@@ -210,92 +198,71 @@ static size_t climb_work(const struct pp_split_step *p)
 }
 
 /* Climbs from bounds and near them. Sets *none if nothing may fit. */
-static int climb_first(struct step_search *z, bool *none, struct pp_err *err)
+static void climb_first(struct step_search *z, bool *none)
 {
     struct pp_climb *climb = &z->climb;
     const struct pp_split_step *p = climb->cuts.problem;
-    bool fits = false;
-    if (!p->fit_only && pp_climb_frontier(climb, z->bounds, climb_work(p), err))
-        return -1;
-    if (isinf(climb->makespan)) {
-        if (make_fit(z, &fits, none, err))
-            return -1;
-        return fits ? pp_climb_from(climb, z->bounds, climb_work(p), err) : 0;
-    }
-    return p->memory ? pp_climb_from(climb, climb->best, climb_work(p) / 8, err)
-                     : 0;
+    if (!p->fit_only)
+        pp_climb_frontier(climb, z->bounds, climb_work(p));
+    if (isfinite(climb->makespan) && p->memory)
+        pp_climb_from(climb, climb->best, climb_work(p) / 8);
+    else if (isinf(climb->makespan) && make_fit(z, none))
+        pp_climb_from(climb, z->bounds, climb_work(p));
 }
 
-/* Searches all partitions, and climbs from what it finds if nothing fitted. */
-static int search_partitions(struct step_search *z, bool *whole,
-                             struct pp_err *err)
+/* Searches all partitions, and climbs from what it finds if nothing fitted.
+ * Returns true if the search completed. */
+static bool search_partitions(struct step_search *z)
 {
     struct pp_climb *climb = &z->climb;
-    const struct pp_split_step *p = climb->cuts.problem;
     bool fitted = isfinite(climb->makespan);
-    if (pp_cuts_search(&climb->cuts, climb->best, &climb->makespan, whole, err))
-        return -1;
-    if (*whole || fitted || isinf(climb->makespan))
-        return 0;
-    return pp_climb_from(climb, climb->best, climb_work(p), err);
+    bool whole = pp_cuts_search(&climb->cuts, climb->best, &climb->makespan);
+    if (!whole && !fitted && isfinite(climb->makespan))
+        pp_climb_from(climb, climb->best, climb_work(climb->cuts.problem));
+    return whole;
 }
 
-static int run(struct step_search *z, struct pp_split_found *found,
-               struct pp_err *err)
+static struct pp_split_found run(struct step_search *z)
 {
     struct pp_climb *climb = &z->climb;
     struct pp_cuts *x = &climb->cuts;
-    if (climb_first(z, &found->proved, err))
-        return -1;
+    struct pp_split_found found = {0};
+    climb_first(z, &found.proved);
     bool enough = x->problem->fit_only && isfinite(climb->makespan);
-    if (!found->proved && !enough && search_partitions(z, &found->proved, err))
-        return -1;
-    found->bound = climb->makespan;
-    if (!found->proved && !enough && find_makespan_bound(z, &found->bound, err))
-        return -1;
+    if (!found.proved && !enough)
+        found.proved = search_partitions(z);
+    found.bound =
+        found.proved || enough ? climb->makespan : find_makespan_bound(z);
     if (isfinite(climb->makespan))
         memcpy(z->bounds, climb->best, (x->n_stages + 1) * sizeof *z->bounds);
-    found->makespan = climb->makespan;
-    found->bound = fmin(found->bound, found->makespan);
-    found->n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
-    return 0;
+    found.makespan = climb->makespan;
+    found.bound = fmin(found.bound, found.makespan);
+    found.n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
+    return found;
 }
 
-static int allocate_search(struct step_search *z, struct pp_err *err)
-{
-    size_t n = z->climb.cuts.n_stages + 1;
-    z->trial = calloc(n, sizeof *z->trial);
-    z->start = calloc(n, sizeof *z->start);
-    z->limit = calloc((size_t)z->climb.cuts.problem->makespan->graph->n_rows,
-                      sizeof *z->limit);
-    return z->trial && z->start && z->limit
-               ? 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-}
-
-int pp_split_step(const struct pp_split_step *p, size_t *bounds,
-                  struct pp_split_found *found, struct pp_err *err)
+struct pp_split_found pp_split_step(const struct pp_split_step *p,
+                                    size_t *bounds)
 {
     struct step_search z = {.bounds = bounds};
-    int rc = -1;
-    *found = (struct pp_split_found){0};
-    if (!pp_climb_init(&z.climb, p, n_generated(p->makespan), err) &&
-        !allocate_search(&z, err))
-        rc = run(&z, found, err);
+    pp_climb_init(&z.climb, p, n_generated(p->makespan));
+    size_t n = z.climb.cuts.n_stages + 1;
+    z.trial = pp_calloc(n, sizeof *z.trial);
+    z.start = pp_calloc(n, sizeof *z.start);
+    z.limit = pp_calloc((size_t)p->makespan->graph->n_rows, sizeof *z.limit);
+    const struct pp_split_found found = run(&z);
     free(z.trial);
     free(z.start);
     free(z.limit);
     pp_climb_finish(&z.climb);
-    return rc;
+    return found;
 }
 
-int pp_split_step_time(const struct pp_split_step *p, const size_t *bounds,
-                       double *makespan, struct pp_err *err)
+double pp_split_step_time(const struct pp_split_step *p, const size_t *bounds)
 {
-    struct pp_cuts x = {0};
-    if (pp_cuts_init(&x, p, 0, err))
-        return -1;
-    *makespan = pp_cuts_time(&x, bounds);
+    struct pp_cuts x;
+    pp_cuts_init(&x, p, 0);
+    double makespan = pp_cuts_time(&x, bounds);
     pp_cuts_finish(&x);
-    return 0;
+    return makespan;
 }

@@ -23,16 +23,16 @@ enum { PP_MAX_FIXED = 2 };
 struct pp_split_step {
     struct pp_makespan *makespan; /* evaluates the schedule */
     size_t n_units;
-    const double (*times)[PP_N_TIMES]; /* [unit * n_slices + slice] */
+    const double (*times)[PP_N_TIMES]; /* [unit * n_slices + slice], finite and
+                                          not negative */
     const double *messages; /* per unit: time of a slice's message after it, in
                                either direction; NULL: 0 */
     const double *speed;    /* per rank, divides times; NULL: 1 */
     const struct pp_split_memory *memory; /* NULL: no limit */
     const double *limit; /* bytes per rank; used only with memory */
-    /* Sets *bytes to what a rank needs for a partition without empty stages.
+    /* Returns the bytes that a rank needs for a partition without empty stages.
      * memory is a lower bound of that. NULL: memory is exact. */
-    int (*need)(void *ctx, const size_t *bounds, int rank, double *bytes,
-                struct pp_err *err);
+    double (*need)(void *ctx, const size_t *bounds, int rank);
     void *ctx;
     /* Stages that always begin with a unit. */
     struct {
@@ -75,11 +75,10 @@ static inline bool pp_split_keeps_fixed(const struct pp_split_step *p,
  * start no stage is empty and fixed units are in their places, but the
  * partition need not fit in memory. A partition that is not faster does not
  * replace it. n_units is at least n_stages. */
-int pp_split_step(const struct pp_split_step *p, size_t *bounds,
-                  struct pp_split_found *found, struct pp_err *err) PP_MUST_USE;
+struct pp_split_found pp_split_step(const struct pp_split_step *p,
+                                    size_t *bounds);
 
-/* Computes the makespan of a partition, which may have empty stages. */
-int pp_split_step_time(const struct pp_split_step *p, const size_t *bounds,
-                       double *makespan, struct pp_err *err) PP_MUST_USE;
+/* Returns the makespan of a partition, which may have empty stages. */
+double pp_split_step_time(const struct pp_split_step *p, const size_t *bounds);
 
 #endif

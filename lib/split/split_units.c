@@ -133,13 +133,11 @@ static void set_unit(struct pp_split_run *run, size_t i)
 }
 
 /* Computes the unit in the mode that it has, and keeps a copy. */
-static int find_unit(struct pp_split_run *run, size_t i, struct pp_err *err)
+static void find_unit(struct pp_split_run *run, size_t i)
 {
     size_t n = n_slices(run);
     struct pp_split_unit *x =
         pp_arena_alloc(&run->arena, 1, sizeof *x + n * sizeof *x->times);
-    if (!x)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     set_unit(run, i);
     x->cost = run->costs[i];
     if (n) {
@@ -147,26 +145,26 @@ static int find_unit(struct pp_split_run *run, size_t i, struct pp_err *err)
         memcpy(x->times, run->times[i * n], n * sizeof *x->times);
     }
     run->in_mode[i * PP_N_RECOMPUTES + run->modes[i]] = x;
-    return 0;
 }
 
-int pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
-                           enum pp_recompute mode, struct pp_err *err)
+void pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
+                            enum pp_recompute mode)
 {
     const struct pp_split_unit *x = run->in_mode[i * PP_N_RECOMPUTES + mode];
     size_t n = n_slices(run);
     run->modes[i] = mode;
-    if (!x)
-        return find_unit(run, i, err);
+    if (!x) {
+        find_unit(run, i);
+        return;
+    }
     run->costs[i] = x->cost;
     if (n) {
         memcpy(run->bytes[i], x->bytes, sizeof x->bytes);
         memcpy(run->times[i * n], x->times, n * sizeof *x->times);
     }
-    return 0;
 }
 
-int pp_split_units_init(struct pp_split_run *run, struct pp_err *err)
+void pp_split_units_init(struct pp_split_run *run)
 {
     struct pp_arena *a = &run->arena;
     size_t n = run->n_units;
@@ -177,14 +175,10 @@ int pp_split_units_init(struct pp_split_run *run, struct pp_err *err)
         run->times = pp_arena_alloc(a, n * n_slices(run), sizeof *run->times);
         run->bytes = pp_arena_alloc(a, n, sizeof *run->bytes);
     }
-    if (!run->costs || !run->modes || !run->in_mode ||
-        (run->simulated && (!run->times || !run->bytes)))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         run->modes[i] = run->request->recompute;
         set_unit(run, i);
         if (run->simulated)
             set_state(run, i);
     }
-    return 0;
 }

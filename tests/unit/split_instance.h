@@ -84,13 +84,13 @@ static inline bool make(struct instance *x, const struct kind *kind,
                            : 10;
     if (emit(&x->f, kind->name, kind->m, 0) ||
         pp_makespan_init(&x->makespan, &x->f.s, &x->f.err) ||
-        pp_lower(&x->f.s, &x->f.err) ||
-        pp_split_memory_init(&x->memory, &x->f.s,
-                             (const double(*)[PP_N_UNIT_BYTES])x->bytes,
-                             n_units, x->message_bytes, &x->f.err)) {
+        pp_lower(&x->f.s, &x->f.err)) {
         printf("# %s: %s\n", kind->name, x->f.err.text);
         return false;
     }
+    pp_split_memory_init(&x->memory, &x->f.s,
+                         (const double(*)[PP_N_UNIT_BYTES])x->bytes, n_units,
+                         x->message_bytes);
     x->problem =
         (struct pp_split_step){.makespan = &x->makespan,
                                .n_units = n_units,

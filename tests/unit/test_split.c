@@ -80,24 +80,18 @@ static void test_brute_force(void)
 {
     double costs[MAX_UNITS];
     size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
-    struct pp_err err = {0};
-    int wrong = 0, cases = 0;
+    int wrong = 0;
     for (uint64_t i = 0; i < 2000; i++) {
         uint64_t key = pp_rng_key(i, "balanced");
         size_t n = instance(key, (int)(i % 4), costs);
         size_t n_stages = 1 + pp_rng_bits(key, 300) % 6;
-        if (pp_split_balanced(costs, n, n_stages, bounds, &err) ||
-            !is_partition(bounds, n, n_stages)) {
-            wrong++;
-            continue;
-        }
+        pp_split_balanced(costs, n, n_stages, bounds);
         double got = largest_rank(costs, bounds, n_stages, NULL);
         double want = brute(costs, n, n_stages, NULL, scratch, 0);
-        wrong += !(got <= want * (1 + 1e-7));
-        cases++;
+        wrong +=
+            !is_partition(bounds, n, n_stages) || !(got <= want * (1 + 1e-7));
     }
     is_int(wrong, 0, "the bottleneck is the smallest on every instance");
-    is_int(cases, 2000, "there were 2000 instances");
 }
 
 /* With several stages on a rank, the search of small instances completes and is
@@ -106,7 +100,6 @@ static void test_brute_force_ranks(void)
 {
     double costs[MAX_UNITS];
     size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
-    struct pp_err err = {0};
     int cases = 0, wrong = 0;
     for (uint64_t i = 0; i < 600; i++) {
         uint64_t key = pp_rng_key(i, "ranks");
@@ -119,15 +112,11 @@ static void test_brute_force_ranks(void)
                                                       : s % n_ranks);
         if (n < n_stages)
             continue;
-        if (pp_split_balanced_ranks(costs, n, n_stages, rank, n_ranks, bounds,
-                                    &err) ||
-            !is_partition(bounds, n, n_stages)) {
-            wrong++;
-            continue;
-        }
+        pp_split_balanced_ranks(costs, n, n_stages, rank, n_ranks, bounds);
         double got = largest_rank(costs, bounds, n_stages, rank);
         double want = brute(costs, n, n_stages, rank, scratch, 0);
-        wrong += !(got <= want / 0.99 * (1 + 1e-7));
+        wrong += !is_partition(bounds, n, n_stages) ||
+                 !(got <= want / 0.99 * (1 + 1e-7));
         cases++;
     }
     is_int(
@@ -151,11 +140,8 @@ static void balanced(const char *what, const double *costs, size_t n,
                      size_t n_stages, const char *want)
 {
     size_t bounds[MAX_STAGES + 1];
-    struct pp_err err = {0};
-    if (pp_split_balanced(costs, n, n_stages, bounds, &err))
-        ok(false, "%s: %s", what, err.text);
-    else
-        check_bounds(what, bounds, n_stages, want);
+    pp_split_balanced(costs, n, n_stages, bounds);
+    check_bounds(what, bounds, n_stages, want);
 }
 
 #define COSTS(...)   \
@@ -183,20 +169,6 @@ static void test_balanced(void)
     balanced("fewer units than stages", COSTS(1, 2, 1), 3, 4, "0,0,1,2,3");
     balanced("all costs are 0", COSTS(0, 0, 0, 0), 4, 2, "0,1,4");
     balanced("no unit", COSTS(0), 0, 2, "0,0,0");
-    size_t bounds[4];
-    struct pp_err err = {0};
-    ok(pp_split_balanced(COSTS(1, -1), 2, 2, bounds, &err) != 0,
-       "a negative cost is refused");
-    is_str(err.text,
-           "the cost of unit 1, '-1', must be finite and not negative",
-           "the message names the unit");
-    memset(&err, 0, sizeof err);
-    ok(pp_split_balanced(COSTS(1, NAN), 2, 2, bounds, &err) != 0,
-       "a NaN is refused");
-    memset(&err, 0, sizeof err);
-    ok(pp_split_balanced(COSTS(1), 1, 0, bounds, &err) != 0,
-       "0 stages are refused");
-    is_str(err.text, "no stages to split into", "the message");
 }
 
 /* Checks the bottleneck of equal layers with an embedding e and a head h. */
@@ -205,7 +177,6 @@ static void bottleneck(size_t layers, size_t n_stages, double e, double h,
 {
     double costs[MAX_UNITS + 2];
     size_t bounds[MAX_STAGES + 1];
-    struct pp_err err = {0};
     char what[96];
     costs[0] = e;
     for (size_t i = 0; i < layers; i++)
@@ -213,10 +184,8 @@ static void bottleneck(size_t layers, size_t n_stages, double e, double h,
     costs[1 + layers] = h;
     snprintf(what, sizeof what, "%zu layers, %zu stages, ends %g and %g",
              layers, n_stages, e, h);
-    if (pp_split_balanced(costs, layers + 2, n_stages, bounds, &err))
-        ok(false, "%s", err.text);
-    else
-        is_near(largest_rank(costs, bounds, n_stages, NULL), want, 1e-9, what);
+    pp_split_balanced(costs, layers + 2, n_stages, bounds);
+    is_near(largest_rank(costs, bounds, n_stages, NULL), want, 1e-9, what);
 }
 
 static void test_ranks(void)
@@ -224,22 +193,21 @@ static void test_ranks(void)
     double costs[MAX_UNITS];
     int rank[8];
     size_t bounds[9];
-    struct pp_err err = {0};
     for (size_t i = 0; i < MAX_UNITS; i++)
         costs[i] = 1;
     for (int s = 0; s < 8; s++)
         rank[s] = s % 4;
-    ok(pp_split_balanced_ranks(costs, 32, 8, rank, 4, bounds, &err) == 0,
-       "a loop of equal layers");
-    check_bounds("is split evenly", bounds, 8, "0,4,8,12,16,20,24,28,32");
+    pp_split_balanced_ranks(costs, 32, 8, rank, 4, bounds);
+    check_bounds("a loop of equal layers is split evenly", bounds, 8,
+                 "0,4,8,12,16,20,24,28,32");
     costs[32] = 4; /* a head of the cost of four layers */
-    ok(pp_split_balanced_ranks(costs, 33, 8, rank, 4, bounds, &err) == 0 &&
-           largest_rank(costs, bounds, 8, rank) == 9,
+    pp_split_balanced_ranks(costs, 33, 8, rank, 4, bounds);
+    ok(largest_rank(costs, bounds, 8, rank) == 9,
        "with an expensive head every rank has 9");
     for (int s = 0; s < 8; s++)
         rank[s] = s < 4 ? s : 7 - s;
-    ok(pp_split_balanced_ranks(costs, 33, 8, rank, 4, bounds, &err) == 0 &&
-           largest_rank(costs, bounds, 8, rank) == 9,
+    pp_split_balanced_ranks(costs, 33, 8, rank, 4, bounds);
+    ok(largest_rank(costs, bounds, 8, rank) == 9,
        "every rank has 9 in a V, too");
 }
 

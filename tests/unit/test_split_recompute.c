@@ -76,32 +76,37 @@ static double time_of(const void *ctx, struct pp_action a)
     return a.op == PP_W && !source ? weight : input + weight;
 }
 
-static int simulate(void *ctx, const enum pp_recompute *modes, double *time,
-                    struct pp_err *err)
+/* A run that fails has a time that equals none. */
+static double simulate(void *ctx, const enum pp_recompute *modes)
 {
     struct instance *x = ctx;
     struct pp_costs costs = {time_of, x, 0};
     struct pp_sim sim;
     x->modes = modes;
-    if (pp_simulate(&x->f.s, &costs, INT_MAX, &sim, err))
-        return -1;
-    *time = sim.makespan;
+    if (pp_simulate(&x->f.s, &costs, INT_MAX, &sim, &x->f.err))
+        return NAN;
+    double time = sim.makespan;
     pp_sim_finish(&sim);
-    return 0;
+    return time;
 }
 
-static int fits(void *ctx, const enum pp_recompute *modes, int rank, bool *yes,
-                struct pp_err *err)
+static bool fits(void *ctx, const enum pp_recompute *modes, int rank)
 {
     const struct instance *x = ctx;
     const struct pp_graph *g = &x->f.graph;
     double sum = 0;
-    (void)err;
     for (int s = 0; s < g->n_stages; s++)
         if (g->stages[s].row == rank)
             sum += x->bytes[pp_original(g, s)][modes[pp_original(g, s)]];
-    *yes = sum <= x->limit[rank];
-    return 0;
+    return sum <= x->limit[rank];
+}
+
+static bool all_fit(struct instance *x, const enum pp_recompute *modes)
+{
+    for (int r = 0; r < x->f.graph.n_rows; r++)
+        if (!fits(x, modes, r))
+            return false;
+    return true;
 }
 
 /* Sets limits between the needs of full and of no recomputation. */
@@ -125,12 +130,8 @@ static double shortest(struct instance *x, size_t n_modes)
     enum pp_recompute modes[MAX_STAGES] = {0};
     double best = INFINITY;
     for (;;) {
-        bool yes = true;
-        double time;
-        for (int r = 0; yes && r < x->f.graph.n_rows; r++)
-            fits(x, modes, r, &yes, &x->f.err);
-        if (yes && !simulate(x, modes, &time, &x->f.err) && time < best)
-            best = time;
+        if (all_fit(x, modes))
+            best = fmin(best, simulate(x, modes));
         int s = 0;
         while (s < x->n && modes[s] + 1 == n_modes)
             modes[s++] = PP_RECOMPUTE_NONE;
@@ -151,19 +152,13 @@ static void compare(struct instance *x, const struct kind *kind,
     const struct pp_split_recompute p = {&x->f.graph, kind->n_modes, x, fits,
                                          simulate};
     enum pp_recompute modes[MAX_STAGES];
-    struct pp_recompute_found found;
-    double want = shortest(x, kind->n_modes), time = 0;
-    bool yes = true, right;
-    if (pp_split_recompute(&p, modes, &found, &x->f.err)) {
-        t->wrong++;
-        return;
-    }
+    double want = shortest(x, kind->n_modes);
+    const struct pp_recompute_found found = pp_split_recompute(&p, modes);
+    bool yes = all_fit(x, modes);
     t->fit += found.fits;
     t->unsure += found.fits && !found.proved;
-    for (int r = 0; yes && r < x->f.graph.n_rows; r++)
-        fits(x, modes, r, &yes, &x->f.err);
-    simulate(x, modes, &time, &x->f.err);
-    right = found.fits == yes && (yes || isinf(want) || x->n > 6);
+    double time = simulate(x, modes);
+    bool right = found.fits == yes && (yes || isinf(want) || x->n > 6);
     if (yes)
         right &= time == found.makespan && found.bound <= want &&
                  time >= want && (!found.proved || time == want);

@@ -426,25 +426,18 @@ static void note_copies(struct touches *t, const struct pp_row *list)
             *where_is(t, list->actions[i]) = LEAVES;
 }
 
-/* Places the buffers of both arenas. Those of the host come last. */
+/* Places the buffers of both arenas. */
 static int place_all(struct pp_memory *m, struct pp_err *err)
 {
-    struct pp_memory host = {.buffers = m->buffers};
-    while (m->n > 0 && m->buffers[m->n - 1].kind == PP_BUF_HOST) {
-        m->n--;
-        host.n++;
-    }
-    host.buffers += m->n;
+    struct pp_memory host = {.buffers = m->buffers + m->n, .n = m->n_host};
     if (pp_memory_place(m, err) || (host.n && pp_memory_place(&host, err)))
         return -1;
-    m->n_host = host.n;
     m->host_bytes = host.arena_bytes;
     return 0;
 }
 
-int pp_memory_plan(const struct pp_schedule *s, int row,
-                   const struct pp_stage_bytes *sizes, struct pp_memory *m,
-                   struct pp_err *err)
+void pp_memory_buffers(const struct pp_schedule *s, int row,
+                       const struct pp_stage_bytes *sizes, struct pp_memory *m)
 {
     const struct pp_row *list = &s->rows[row];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
@@ -460,6 +453,15 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
     free(t.where);
     m->buffers = t.at;
     m->n = fold_touches(t.at, t.n);
+    for (; m->n > 0 && m->buffers[m->n - 1].kind == PP_BUF_HOST; m->n--)
+        m->n_host++;
+}
+
+int pp_memory_plan(const struct pp_schedule *s, int row,
+                   const struct pp_stage_bytes *sizes, struct pp_memory *m,
+                   struct pp_err *err)
+{
+    pp_memory_buffers(s, row, sizes, m);
     int rc = place_all(m, err);
     if (rc)
         pp_memory_finish(m);

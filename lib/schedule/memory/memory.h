@@ -88,7 +88,13 @@ struct pp_memory {
     int peak_slots;                         /* the same as pp_row_slots */
 };
 
-/* Plans the buffers of a row. sizes has one entry per stage. */
+/* Fills the buffers of a row and the actions between which each is live, but
+ * not their places, and no sums of bytes. sizes has one entry per stage. */
+void pp_memory_buffers(const struct pp_schedule *s, int row,
+                       const struct pp_stage_bytes *sizes, struct pp_memory *m);
+
+/* Plans the buffers of a row: fills all of m. Fails with PP_EXIT_SYSTEM if the
+ * sum of their bytes overflows. */
 int pp_memory_plan(const struct pp_schedule *s, int row,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err) PP_MUST_USE;
