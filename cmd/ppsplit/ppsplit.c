@@ -197,7 +197,7 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
     snprintf(all, sizeof all, "%s%s%s%s", limit, recompute, replicas, ranks);
     if (!*all)
         snprintf(buf, bytes,
-                 "; recomputation, ZeRO-1 or more ranks alone are "
+                 "; recomputation, replicas or more ranks alone are "
                  "not enough");
     else
         snprintf(buf, bytes, ": it would fit with%s", all + strlen(", or"));

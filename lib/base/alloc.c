@@ -96,6 +96,8 @@ int pp_try_array_reserve(void *array, size_t *capacity, size_t n, size_t size,
 
 void pp_array_reserve(void *array, size_t *capacity, size_t n, size_t size)
 {
+    if (n <= *capacity) /* for each action of millions */
+        return;
     struct pp_err ignored = {0};
     if (pp_try_array_reserve(array, capacity, n, size, &ignored))
         pp_out_of_memory();

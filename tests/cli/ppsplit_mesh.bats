@@ -226,6 +226,15 @@ ranks cannot divide 2048: it is not a multiple of 6"* ]]
     run -1 ppsplit -p 2 --memory 400M --seq-len 64 --dp $((dp - 1)) dense.json
 }
 
+@test "the message names no way that would not help" {
+    # Ranks that divide the weights divide the state of the optimizer already.
+    run --separate-stderr ppsplit -p 2 -c 2 --dp 2 --zero 3 --memory 400M \
+        --seq-len 64 dense.json
+    echo "$stderr"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *'it would fit with '* && "$stderr" != *ZeRO-1* ]]
+}
+
 @test "the table shows the size of a pipeline rank" {
     ppsplit -p 2 --tp 2 --dp 4 --dtype bf16 -t dense.json >table
     cat table
