@@ -293,8 +293,8 @@ static int each_bwd_input(pp_linear_bwd_input_fn *linear, real *dx,
     for (size_t r = 0, end; !rc && r < rows->n; r = end) {
         end = rows_end(rows, r);
         rc = linear(dx + r * C, dy + r * OC,
-                    w + (size_t)rows->expert[r] * stride, end - r, C, OC, C, OC,
-                    NULL);
+                    w + (size_t)rows->expert[r] * stride, NULL, end - r, C, OC,
+                    C, OC, NULL);
     }
     return rc;
 }

@@ -446,7 +446,7 @@ PP_GROUPED_BWD_INPUT(PP_CUDA(grouped_bwd_input))
     for (; !rc && rows->n && next_expert(&i); i.e++)
         rc = PP_CUDA(linear_bwd_input)(
             (elem *)dx + i.first * C, (const elem *)dy + i.first * OC,
-            (const elem *)w + i.e * stride, i.n, C, OC, C, OC, stream);
+            (const elem *)w + i.e * stride, NULL, i.n, C, OC, C, OC, stream);
     return rc;
 }
 

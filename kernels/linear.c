@@ -32,10 +32,10 @@ PP_CLONES static void add_bias_gradient(real *db, const real *dy, size_t N,
 PP_LINEAR_FWD(PP_KERNEL(linear_fwd))
 {
     (void)stream;
-    gemm_nt(N, OC, C, 1, x, ldx, w, C, 0, y, ldy);
+    gemm_nt(N, OC, C, 1, x, ldx, w, C, r == y, y, ldy);
     if (b)
         add_bias(y, b, N, OC, ldy);
-    if (r)
+    if (r && r != y)
         add_residual(y, r, N, OC, ldy);
     return 0;
 }
@@ -43,7 +43,9 @@ PP_LINEAR_FWD(PP_KERNEL(linear_fwd))
 PP_LINEAR_BWD_INPUT(PP_KERNEL(linear_bwd_input))
 {
     (void)stream;
-    gemm_nn(N, C, OC, 1, dy, lddy, w, C, 0, dx, lddx);
+    gemm_nn(N, C, OC, 1, dy, lddy, w, C, r == dx, dx, lddx);
+    if (r && r != dx)
+        add_residual(dx, r, N, C, lddx);
     return 0;
 }
 

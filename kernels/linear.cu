@@ -83,6 +83,15 @@ static __global__ void add_terms_kernel(elem *y, const elem *b, const elem *r,
     }
 }
 
+static int add_terms(void *y, const void *b, const void *r, size_t N, size_t OC,
+                     size_t ldy, void *stream)
+{
+    return b || r ? PP_LAUNCH(add_terms_kernel, blocks_for(N * OC, THREADS),
+                              THREADS, 0, stream, (elem *)y, (const elem *)b,
+                              (const elem *)r, N, OC, ldy)
+                  : 0;
+}
+
 struct bias_term {
     const elem *dy;
     size_t lddy;
@@ -121,12 +130,8 @@ PP_LINEAR_FWD(PP_CUDA(linear_fwd))
     int rc = b || r ? try_fused(stream, &p) : PP_NOT_FUSED;
     if (rc != PP_NOT_FUSED)
         return rc;
-    rc = plain_product(stream, a, in, OC, N, C, 0, y, ELEMENT_TYPE, ldy);
-    if (rc || (!b && !r))
-        return rc;
-    return PP_LAUNCH(add_terms_kernel, blocks_for(N * OC, THREADS), THREADS, 0,
-                     stream, (elem *)y, (const elem *)b, (const elem *)r, N, OC,
-                     ldy);
+    rc = plain_product(stream, a, in, OC, N, C, r == y, y, ELEMENT_TYPE, ldy);
+    return rc ? rc : add_terms(y, b, r == y ? NULL : r, N, OC, ldy, stream);
 }
 
 /* logits += b, in float */
@@ -154,8 +159,12 @@ PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
 {
     struct blas_matrix a = {w, PP_CUBLAS_OP_N, C},
                        d = {dy, PP_CUBLAS_OP_N, lddy};
-    return N ? plain_product(stream, a, d, C, N, OC, 0, dx, ELEMENT_TYPE, lddx)
-             : 0;
+    if (!N)
+        return 0;
+    int rc =
+        plain_product(stream, a, d, C, N, OC, r == dx, dx, ELEMENT_TYPE, lddx);
+    return rc ? rc
+              : add_terms(dx, NULL, r == dx ? NULL : r, N, C, lddx, stream);
 }
 
 /* Computes dw and the gradient of the bias in one product. It writes the sums

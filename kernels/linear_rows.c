@@ -20,10 +20,11 @@
 enum { PART_N = 64, PART_K = 256, PART_M = 384 };
 
 struct rows_operands {
-    const real *x, *w, *r;
+    const real *x, *w;
     size_t ldx, ldw, ldy;
     real *y;
     bool transposed; /* w (N, K), else (K, N) */
+    bool adds;       /* to y */
 };
 
 typedef real quad __attribute__((vector_size(4 * sizeof(real))));
@@ -67,7 +68,7 @@ PP_CLONES static void copy_part(real *part, const struct rows_operands *o,
             part[i * PART_N + j] = w[j * o->ldw + i];
 }
 
-/* y (M, N) = x (M, K) W. */
+/* y (M, N) = x (M, K) W, or y += */
 static void product(const struct rows_operands *o, size_t M, size_t N, size_t K)
 {
     const struct pp_products *p = products_at(0);
@@ -80,7 +81,7 @@ static void product(const struct rows_operands *o, size_t M, size_t N, size_t K)
                 size_t ns = N - n < PART_N ? N - n : PART_N;
                 copy_part(part, o, k, n, ks, ns);
                 p->nn(ms, ns, ks, o->x + m * o->ldx + k, o->ldx, part, PART_N,
-                      k > 0, o->y + m * o->ldy + n, o->ldy);
+                      k > 0 || o->adds, o->y + m * o->ldy + n, o->ldy);
             }
 }
 
@@ -98,17 +99,18 @@ PP_CLONES static void add_both(real *y, const real *b, const real *r, size_t M,
 
 PP_LINEAR_FWD(PP_KERNEL(linear_rows_fwd))
 {
-    const struct rows_operands o = {x, w, r, ldx, C, ldy, y, true};
+    const struct rows_operands o = {x, w, ldx, C, ldy, y, true, r == y};
     (void)stream;
     product(&o, N, OC, C);
-    add_both(y, b, r, N, OC, ldy);
+    add_both(y, b, r == y ? NULL : r, N, OC, ldy);
     return 0;
 }
 
 PP_LINEAR_BWD_INPUT(PP_KERNEL(linear_rows_bwd_input))
 {
-    const struct rows_operands o = {dy, w, NULL, lddy, C, lddx, dx, false};
+    const struct rows_operands o = {dy, w, lddy, C, lddx, dx, false, r == dx};
     (void)stream;
     product(&o, N, C, OC);
+    add_both(dx, NULL, r == dx ? NULL : r, N, C, lddx);
     return 0;
 }

@@ -73,11 +73,9 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
                                       const struct pp_plan_unit *u)
 {
     const struct pp_precision *types = p->costs.precision;
-    struct pp_state_bytes s =
-        pp_state_bytes(NULL,
-                       (struct pp_held){.dense = u->costs.params,
-                                        .frozen = u->role != PP_ROLE_TRAINED},
-                       types);
+    struct pp_state_bytes s = pp_state_bytes(
+        NULL, pp_held_whole(u->costs.params, u->role == PP_ROLE_TRAINED),
+        types);
     if (!p->manifest.model.has_state)
         return s;
     size_t sum = pp_size_of(ceil(u->state_bytes));
@@ -106,7 +104,7 @@ static void add_state(const struct ppsched *p, int rank,
         if (!p->manifest.has_model)
             pp_rank_add_state(
                 b,
-                pp_state_bytes(NULL, (struct pp_held){stage->costs.params, 0},
+                pp_state_bytes(NULL, pp_held_whole(stage->costs.params, true),
                                p->costs.precision));
         for (size_t i = 0; i < stage->n_units; i++)
             pp_rank_add_state(

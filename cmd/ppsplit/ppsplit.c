@@ -105,7 +105,7 @@ static int complete_request(struct split_job *j)
     if (set_request(j) || split_set_images(j) || split_set_chunks(j))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
-    if (check_given(j) || split_set_roles(j))
+    if (split_set_roles(j) || check_given(j))
         return -1;
     j->n_stages = (size_t)(j->n_ranks * j->n_chunks);
     if (split_read_costs(j) || split_set_seconds(j) || split_read_speeds(j) ||

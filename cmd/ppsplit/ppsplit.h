@@ -50,7 +50,8 @@ struct split_job {
     int device; /* 1: cpu, 2: cuda */
     bool mtp;
     const char *moe_layer_freq;
-    const char *freeze; /* names of parts and units */
+    const char *freeze;  /* names of parts and units */
+    struct pp_lora lora; /* rank 0: no adapters */
     int64_t n_ranks, n_chunks, encoder_ranks;
     struct pp_mesh mesh; /* pp is n_ranks */
     /* Encoders with meshes and ranks of their own, by --encoder-mesh; their pp
@@ -245,8 +246,12 @@ int split_read_layout(struct split_job *j) PP_MUST_USE;
 /* Reads --fqns, a JSON list of lists of names, into bounds. */
 int split_read_fqns(struct split_job *j) PP_MUST_USE;
 
-/* Sets the roles of units in the model from --freeze, for a model whose units
- * are known. */
+/* Reads --lora. */
+int split_read_lora(struct tool *t, const struct tool_option *o,
+                    const char *arg) PP_MUST_USE;
+
+/* Sets the adapters of the model, and the roles of its units from --freeze and
+ * --lora, for a model whose units are known. */
 int split_set_roles(struct split_job *j) PP_MUST_USE;
 
 /* Reads --edge into edges. */

@@ -74,8 +74,8 @@ static void extend_embedding(size_t reads, struct pp_manifest *g)
             with.costs.act_bytes[k] - without.costs.act_bytes[k];
     if (u->workspace.fixed) /* a table may have none */
         u->workspace.token += with.workspace.token - without.workspace.token;
-    const struct pp_held held = {.dense = u->costs.params,
-                                 .frozen = u->role != PP_ROLE_TRAINED};
+    const struct pp_held held =
+        pp_held_whole(u->costs.params, u->role == PP_ROLE_TRAINED);
     const struct pp_state_bytes s = pp_state_bytes(&g->mesh, held, types_of(g));
     const size_t gathered = pp_gathered_bytes(&g->mesh, held, types_of(g));
     u->state_bytes = (double)pp_state_sum(s);

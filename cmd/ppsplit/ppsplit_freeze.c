@@ -1,18 +1,66 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit_freeze - the units that are not trained: those of --freeze, and those
- * that do not run. */
+/* ppsplit_freeze - what is trained: adapters (--lora), or all but the units of
+ * --freeze and those that do not run. */
+#include <string.h>
+
+#include "base/num.h"
 #include "model/frozen.h"
 #include "ppsplit.h"
+
+static int set_lora(struct split_job *j, char *item)
+{
+    struct tool *t = &j->t;
+    const char *value = item;
+    int64_t rank;
+    strsep((char **)&value, "=");
+    if (!value && !strcmp(item, "rslora")) {
+        j->lora.rslora = true;
+        return 0;
+    }
+    if (value && !strcmp(item, "targets") && *value) {
+        j->lora.targets = value;
+        return 0;
+    }
+    if (value && !strcmp(item, "alpha"))
+        return pp_parse_real(value, "--lora alpha", 0, PP_MOST_ALPHA,
+                             &j->lora.alpha, &t->err);
+    if (!value || strcmp(item, "rank") != 0)
+        return tool_usage(t,
+                          "--lora: '%s' is none of rank=N, alpha=X, rslora and "
+                          "targets=" PP_LORA_ALL " or targets=NAME+NAME+...",
+                          item);
+    int rc = pp_parse_int(value, "--lora rank", 1, INT32_MAX, &rank, &t->err);
+    j->lora.rank = rc ? 0 : (size_t)rank;
+    return rc;
+}
+
+int split_read_lora(struct tool *t, const struct tool_option *o,
+                    const char *arg)
+{
+    struct split_job *j = t->base;
+    char *text = pp_arena_strdup(&j->arena, arg);
+    (void)o;
+    j->lora = (struct pp_lora){
+        .rank = PP_LORA_RANK, .alpha = PP_LORA_ALPHA, .targets = PP_LORA_ALL};
+    for (char *item; (item = strsep(&text, ","));)
+        if (set_lora(j, item))
+            return -1;
+    return 0;
+}
 
 int split_set_roles(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
     bool *frozen = pp_arena_alloc(&j->arena, j->n_units, sizeof *frozen);
     enum pp_role *roles = pp_arena_alloc(&j->arena, j->n_units, sizeof *roles);
-    if (!pp_freeze_idle(&j->model, frozen) && !j->freeze)
+    bool idle = pp_freeze_idle(&j->model, frozen);
+    if (!idle && !j->freeze && !j->lora.rank)
         return 0;
     if (j->freeze && pp_freeze_units(&j->model, j->freeze, frozen, err))
         return pp_fail_at(err, "--freeze: ");
+    j->model.lora = j->lora.rank ? &j->lora : NULL;
+    if (j->model.lora && pp_lora_freeze(&j->model, frozen, err))
+        return pp_fail_at(err, "--lora: ");
     pp_model_roles(&j->model, frozen, roles);
     j->model.roles = roles;
     return 0;

@@ -116,7 +116,7 @@ static void take_encoders(struct split_job *j, const struct pp_manifest *m)
     }
 }
 
-/* Takes the names of the units that are not trained. */
+/* Takes the names of the units that are not trained, and adapters. */
 static void take_frozen(struct split_job *j, const struct pp_manifest *m)
 {
     size_t bytes = 1, at = 0;
@@ -128,6 +128,10 @@ static void take_frozen(struct split_job *j, const struct pp_manifest *m)
             at += (size_t)snprintf(names + at, bytes - at, "%s%s",
                                    at ? "," : "", m->model.units[i].fqn);
     j->freeze = at && !j->freeze ? names : j->freeze;
+    if (!m->model.lora.there || j->lora.rank)
+        return;
+    j->lora = m->model.lora.of;
+    j->lora.targets = pp_arena_strdup(&j->arena, j->lora.targets);
 }
 
 void split_take_assumptions(struct split_job *j, const struct pp_manifest *m)

@@ -148,6 +148,8 @@ const struct tool_option split_options[] = {
      AT(device), .words = devices, .parse = parse_word_from_1},
     SPLIT_MTP,
     {0, "freeze", "LIST", "parts and units that are not trained", AT(freeze)},
+    {0, "lora", "SETTINGS", "train adapters: rank=16,alpha=32,targets=q_proj",
+     .parse = split_read_lora, .excludes = "units"},
     SPLIT_MOE_LAYER_FREQ,
     {0, "images", "N", "images of a sequence (1)", AT(n_images), 1, INT32_MAX},
     {0, "image-patches", "N", "patches of an image (1024)", AT(image_patches),
@@ -204,7 +206,7 @@ const struct tool_option split_options[] = {
     {0, "combine", "PLANS", "join plans: vision=FILE,language=FILE",
      AT(combine),
      .excludes =
-         "units mtp freeze ranks chunks placement dp tp cp cp-exchange "
+         "units mtp freeze lora ranks chunks placement dp tp cp cp-exchange "
          "cp-exact ep expert-limit expert-capacity expert-drop "
          "expert-padding experts-over-tp zero resident mesh-order "
          "encoder-ranks "

@@ -165,7 +165,7 @@ static int check_mtp(struct runner *p)
     return 0;
 }
 
-/* Lists the stages, and the roles of units, as the job takes them. */
+/* Lists the stages, adapters and the roles of units, as the job takes them. */
 static int list_stages(struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -177,6 +177,8 @@ static int list_stages(struct runner *p)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < m->model.n_units; i++)
         p->roles[i] = m->model.units[i].role;
+    if (m->model.lora.there)
+        p->model.lora = &m->model.lora.of;
     if (m->model.has_frozen) {
         p->model.roles = p->roles;
         p->generator.roles = p->roles + pp_model_n_own(&p->model);
@@ -209,7 +211,7 @@ static int match_model(struct runner *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/tied: '%s', but '%s' says otherwise",
                        m->model.tied ? "true" : "false", m->model.source);
-    return tool_plan_matches(m, &p->model, err) || list_stages(p) ? -1 : 0;
+    return list_stages(p) || tool_plan_matches(m, &p->model, err) ? -1 : 0;
 }
 
 /* Rank 0 checks the weights as a whole; each rank checks its own. */

@@ -14,6 +14,7 @@
 #include "cost/machine.h"
 #include "model/cost.h"
 #include "model/layout.h"
+#include "model/lora.h"
 #include "model/mesh.h"
 #include "model/profile.h"
 #include "model/unit_bytes.h"
@@ -42,6 +43,12 @@ struct pp_plan_unit {
     struct pp_plan_mode modes[PP_N_RECOMPUTES];
 };
 
+/* Adapters, if there are any. */
+struct pp_plan_lora {
+    bool there;
+    struct pp_lora of;
+};
+
 struct pp_plan_model {
     const char *source; /* path of the model directory or config.json */
     const char *architecture;
@@ -51,12 +58,13 @@ struct pp_plan_model {
                           */
     int estimated;       /* enum pp_estimated */
     bool tied;
-    const char *ahead;        /* the unit of the layer for multi-token
-                                 prediction, the first after the norm; NULL:
-                                 there is none */
-    bool has_state;           /* units have state_bytes */
-    uint64_t params;          /* tied ones count once */
-    bool has_frozen;          /* some units are frozen */
+    const char *ahead; /* the unit of the layer for multi-token
+                          prediction, the first after the norm; NULL:
+                          there is none */
+    bool has_state;    /* units have state_bytes */
+    uint64_t params;   /* tied ones count once */
+    bool has_frozen;   /* some units are frozen */
+    struct pp_plan_lora lora;
     size_t image_merge;       /* patches of a feature of images of any size; 0:
                                  all have one size, and a patch is a feature */
     bool class_feature;       /* an image has one more, of a class token */

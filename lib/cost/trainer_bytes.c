@@ -214,7 +214,7 @@ struct pp_state_bytes pp_megatron_state(const struct pp_mesh *x,
 {
     const struct pp_model with = padded(m, x);
     struct pp_held held = pp_mesh_held(x, &with, u);
-    held.owned = 0; /* elements are divided evenly */
+    held.all.owned = held.trained.owned = 0; /* elements are divided evenly */
     return pp_state_bytes(x, held, p);
 }
 
@@ -346,9 +346,9 @@ static void count_elements(const struct pp_mesh *x, const struct pp_model *m,
 {
     struct pp_mesh even = *x;
     even.whole_state = false;
-    const struct pp_held held = pp_mesh_held(&even, m, u);
+    const struct pp_elements held = pp_mesh_held(&even, m, u).all;
     *whole = (double)held.dense + (double)held.experts;
-    *part = pp_mesh_updated(&even, held);
+    *part = pp_mesh_own(&even, held);
 }
 
 /* Returns the shard of a unit's rank, to which experts send an even share of

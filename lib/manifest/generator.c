@@ -156,8 +156,8 @@ static void scale_unit(const struct join *j, struct pp_plan_unit *u)
 /* Sets the state of a unit whose plan leaves it to its parameters. */
 static void set_state(struct pp_plan_unit *u, const struct pp_precision *types)
 {
-    const struct pp_held held = {.dense = u->costs.params,
-                                 .frozen = u->role != PP_ROLE_TRAINED};
+    const struct pp_held held =
+        pp_held_whole(u->costs.params, u->role == PP_ROLE_TRAINED);
     const struct pp_state_bytes s = pp_state_bytes(NULL, held, types);
     u->state_bytes = (double)pp_state_sum(s);
     u->weight_bytes = (double)s.weights;

@@ -120,6 +120,16 @@ static int put_trainer(json_t *o, const char *key, const void *trainer)
     return *name ? pp_put(o, key, json_string(*name)) : 0;
 }
 
+#define AT(member) PP_AT(struct pp_plan_lora, member)
+static const struct pp_doc_field lora_fields[] = {
+    {"rank", PP_INTEGER, PP_NEEDED, AT(of.rank), 1, INT32_MAX},
+    {"alpha", PP_REAL, PP_NEEDED, AT(of.alpha), .most = PP_MOST_ALPHA},
+    {"rslora", PP_FLAG, PP_OPTIONAL, AT(of.rslora)},
+    {"targets", PP_STRING, PP_NEEDED, AT(of.targets)},
+    {NULL},
+};
+#undef AT
+
 #define AT(member) PP_AT(struct pp_plan_model, member)
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const estimates[] = {"nothing", "memory", "costs", NULL};
@@ -142,6 +152,8 @@ const struct pp_doc_field pp_model_fields[] = {
     {"class_feature", PP_FLAG, PP_OPTIONAL, AT(class_feature)},
     {"feature_layers", PP_INTEGER, PP_OPTIONAL, AT(feature_layers), 2,
      PP_MOST_STATES},
+    {"lora", PP_OBJECT, PP_OPTIONAL, AT(lora), .flagged = true,
+     .fields = lora_fields},
     {NULL},
 };
 #undef AT

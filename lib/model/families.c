@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/lora.h"
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -262,5 +263,8 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
             out[slot].frozen |= !trained;
             out[slot].by_load &= trained;
         }
+    if (m->lora && u.kind == PP_UNIT_LAYER &&
+        pp_unit_role(m, u) == PP_ROLE_TRAINED)
+        pp_lora_tensors(m->lora, out);
     return n;
 }

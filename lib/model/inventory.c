@@ -47,6 +47,7 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
             .rows = p[i].rows,
             .cols = p[i].cols,
             .count = 1,
+            .trained = pp_tensor_changes(&p[i]),
             .used = p[i].n_dims > 1 ? used_of(m, u, i) : 0,
             .share = whole ? PP_SHARE_NONE : PP_SHARE_TENSOR,
             .n_parts = p[i].n_parts};

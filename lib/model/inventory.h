@@ -22,7 +22,8 @@ enum pp_share {
 /* Tensors of one shape: (rows, cols), with cols 1 for a vector. */
 struct pp_weight_group {
     size_t rows, cols, count;
-    size_t used; /* number of them that a token is multiplied by */
+    bool trained; /* a step may change them */
+    size_t used;  /* number of them that a token is multiplied by */
     enum pp_share share;
     size_t n_parts; /* fewer than the ranks that divide it: each of these has a
                        whole part */

@@ -427,16 +427,67 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 }
 
 /* Only the tensors of models that pprun trains are all known. */
-static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
-                         struct pp_unit_id u)
+static void set_owned(struct pp_held *held, const struct pp_mesh *x,
+                      const struct pp_model *m, struct pp_unit_id u)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t tp = (size_t)x->tp;
     const struct pp_holders h = {.n = pp_mesh_owners(x),
                                  .ep = (size_t)x->ep,
                                  .over_tp = pp_mesh_has_whole_experts(x)};
     if (x->whole_state || pp_mesh_most_owners(x) == 1 || !pp_model_trained(m))
-        return 0;
-    return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp, &h);
+        return;
+    size_t n = pp_unit_params(m, u, table);
+    held->all.owned = pp_owned_most(table, n, tp, &h);
+    bool same = held->all.dense == held->trained.dense &&
+                held->all.experts == held->trained.experts;
+    pp_table_keep_changing(table, n);
+    held->trained.owned =
+        same ? held->all.owned : pp_owned_most(table, n, tp, &h);
+}
+
+static struct pp_held table_held(const struct pp_mesh *x,
+                                 const struct pp_model *m, struct pp_unit_id u)
+{
+    const struct pp_unit_row *row = pp_unit_row(m, u);
+    uint64_t divided = row->costs.params - row->whole - row->experts;
+    uint64_t tp = (uint64_t)x->tp, expert_tp = x->experts_over_tp ? 1 : tp;
+    struct pp_held held = {
+        .all = {.dense = row->whole + divide_up(divided, tp),
+                .experts =
+                    divide_up(row->experts, (uint64_t)x->ep * expert_tp)}};
+    if (pp_unit_role(m, u) == PP_ROLE_TRAINED)
+        held.trained = held.all;
+    return held;
+}
+
+/* Adds a group of tensors of one shape. */
+static void add_group(struct pp_elements *held, const struct pp_mesh *x,
+                      const struct pp_weight_group *w, bool in_layer)
+{
+    uint64_t tp = (uint64_t)x->tp, ep = (uint64_t)x->ep;
+    uint64_t expert_tp = x->experts_over_tp ? 1 : tp;
+    uint64_t row = (uint64_t)w->cols * w->count;
+    switch (w->share) {
+    case PP_SHARE_NONE:
+        held->dense += w->rows * row;
+        break;
+    case PP_SHARE_TENSOR:
+        /* Only the rows of a vocabulary may not divide. */
+        held->dense += w->n_parts && w->n_parts < tp
+                           ? w->rows * row / w->n_parts
+                       : in_layer ? w->rows * row / tp
+                                  : divide_up(w->rows, tp) * row;
+        break;
+    case PP_SHARE_EXPERTS:
+        held->experts += w->rows * row / (ep * expert_tp);
+        break;
+    case PP_SHARE_EXPERT_SUMS:
+        held->experts += w->rows * row / ep;
+        break;
+    case PP_N_SHARES:
+        break;
+    }
 }
 
 struct pp_held pp_mesh_held_evenly(const struct pp_mesh *x,
@@ -444,45 +495,23 @@ struct pp_held pp_mesh_held_evenly(const struct pp_mesh *x,
                                    struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
+    struct pp_held held = {0};
     m = pp_unit_model(m, &u);
-    struct pp_held held = {.frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED};
-    uint64_t tp = (uint64_t)x->tp, ep = (uint64_t)x->ep;
-    uint64_t expert_tp = x->experts_over_tp ? 1 : tp;
-    if (m->table) {
-        const struct pp_unit_row *row = pp_unit_row(m, u);
-        uint64_t divided = row->costs.params - row->whole - row->experts;
-        held.dense = row->whole + divide_up(divided, tp);
-        held.experts = divide_up(row->experts, ep * expert_tp);
-        return held;
-    }
+    if (m->table)
+        return table_held(x, m, u);
+    bool in_layer = u.kind == PP_UNIT_LAYER || pp_unit_is_vision(u);
     size_t n = pp_unit_inventory(m, u, w);
     for (size_t i = 0; i < n; i++) {
-        uint64_t row = (uint64_t)w[i].cols * w[i].count;
-        switch (w[i].share) {
-        case PP_SHARE_NONE:
-            held.dense += w[i].rows * row;
-            break;
-        case PP_SHARE_TENSOR:
-            /* Only the rows of a vocabulary may not divide. */
-            held.dense += w[i].n_parts && w[i].n_parts < tp
-                              ? w[i].rows * row / w[i].n_parts
-                          : u.kind == PP_UNIT_LAYER || pp_unit_is_vision(u)
-                              ? w[i].rows * row / tp
-                              : divide_up(w[i].rows, tp) * row;
-            break;
-        case PP_SHARE_EXPERTS:
-            held.experts += w[i].rows * row / (ep * expert_tp);
-            break;
-        case PP_SHARE_EXPERT_SUMS:
-            held.experts += w[i].rows * row / ep;
-            break;
-        case PP_N_SHARES:
-            break;
-        }
+        add_group(&held.all, x, &w[i], in_layer);
+        if (w[i].trained)
+            add_group(&held.trained, x, &w[i], in_layer);
     }
     /* A layer for multi-token prediction has a copy of the embedding. */
-    if (pp_unit_is_mtp(m, u))
-        held.dense += divide_up(m->vocab, tp) * m->hidden;
+    if (pp_unit_is_mtp(m, u)) {
+        uint64_t copy = divide_up(m->vocab, (uint64_t)x->tp) * m->hidden;
+        held.all.dense += copy;
+        held.trained.dense += pp_unit_role(m, u) == PP_ROLE_TRAINED ? copy : 0;
+    }
     return held;
 }
 
@@ -491,6 +520,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
 {
     struct pp_held held = pp_mesh_held_evenly(x, m, u);
     m = pp_unit_model(m, &u);
-    held.owned = m->table ? 0 : owned_by(x, m, u);
+    if (!m->table)
+        set_owned(&held, x, m, u);
     return held;
 }

@@ -130,15 +130,27 @@ enum { PP_MOST_A2A_RANKS = 1024, PP_MOST_EXPERT_RANKS = 1024 };
 size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
                                 const struct pp_model *m);
 
-/* Elements of a unit's weights on the rank with most of them. dp * cp ranks
- * hold the same dense weights, dp * cp / ep ranks the same experts. */
-struct pp_held {
+/* Elements of a unit's tensors on the rank with most of them. dp * cp ranks
+ * hold the same dense tensors, dp * cp / ep ranks the same experts. */
+struct pp_elements {
     uint64_t dense, experts;
-    /* Elements whose optimizer state a rank has, if ranks divide it and the
-     * tensors are known; else 0. On the rank with most of them. */
+    /* Elements that a rank owns, if ranks divide states and the tensors are
+     * known; else 0. On the rank with most of them. */
     uint64_t owned;
-    bool frozen; /* they have no gradients and no optimizer state */
 };
+
+/* The weights, and those among them that have gradients and optimizer states:
+ * none in a frozen unit. */
+struct pp_held {
+    struct pp_elements all, trained;
+};
+
+/* Returns what one rank holds of a unit of so many parameters. */
+static inline struct pp_held pp_held_whole(uint64_t params, bool trained)
+{
+    return (struct pp_held){{.dense = params}, {.dense = trained ? params : 0}};
+}
+
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u);
 
@@ -173,8 +185,8 @@ static inline size_t pp_mesh_owners(const struct pp_mesh *x)
     return x->whole_state ? 1 : (size_t)x->dp * (size_t)x->cp;
 }
 
-/* Returns the elements that a rank updates of the weights that it holds. */
-static inline double pp_mesh_updated(const struct pp_mesh *x, struct pp_held h)
+/* Returns the elements that a rank owns of those that it holds. */
+static inline double pp_mesh_own(const struct pp_mesh *x, struct pp_elements h)
 {
     double experts =
         x->whole_state ? 1 : (double)pp_mesh_expert_ranks(x) / x->ep;

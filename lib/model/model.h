@@ -121,6 +121,8 @@ struct pp_vision {
     size_t image_token; /* the id of placeholders for features */
 };
 
+struct pp_lora; /* lora.h */
+
 /* The part of a unit in training (frozen.h). */
 enum pp_role {
     PP_ROLE_TRAINED,
@@ -175,6 +177,7 @@ struct pp_model {
                                           estimated the sizes by which ranks
                                           divide: of heads, hidden, vocab and
                                           moe.n_experts */
+    const struct pp_lora *lora;        /* its adapters; borrowed; or NULL */
     const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
                                   tower has those of the whole model */
     /* A generator: a language model of its own behind this one, whose units

@@ -5,6 +5,9 @@
 #ifndef PP_MODEL_SLOTS_H
 #define PP_MODEL_SLOTS_H
 
+/* Products that may have adapters of low rank (lora.h). */
+enum { PP_N_ADAPTED = 11 };
+
 /* Parameters of a decoder layer. q, k and v are adjacent, as are their biases,
  * gate and up, and the biases of these: a layer computes each group in one
  * product. The last ones are rows for all experts (tensor.h). */
@@ -53,6 +56,8 @@ enum pp_layer_param {
     PP_P_TRUNK_NORM, /* ... and that of the trunk's output ... */
     PP_P_JOIN,       /* ... the product of both, and the norm at the end */
     PP_P_MTP_NORM,
+    PP_P_ADAPTERS, /* two for each adapter */
+    PP_P_LAST_ADAPTER = PP_P_ADAPTERS + 2 * PP_N_ADAPTED - 1,
     PP_P_EXPERT_GATE,
     PP_P_EXPERT_UP,
     PP_P_EXPERT_DOWN,

@@ -64,6 +64,13 @@ static size_t named(const struct pp_tensor_info *table, size_t first,
     return n;
 }
 
+void pp_table_keep_changing(struct pp_tensor_info *table, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!pp_tensor_changes(&table[i]))
+            table[i].name[0] = '\0';
+}
+
 void pp_table_undivide(struct pp_tensor_info *table, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -192,7 +199,7 @@ struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank)
     return (struct pp_range){first, end - first};
 }
 
-enum { MOST_ROWS = 64 }; /* of the table of a unit */
+enum { MOST_ROWS = 96 }; /* of the table of a unit */
 
 /* Fills in the elements of the pieces of a rank by row, 0 without a name.
  * Returns whether they were the same before. */

@@ -22,8 +22,9 @@ enum { PP_TENSOR_DIMS = 5 }; /* most of a tensor in a file */
 
 enum pp_tensor_init {
     PP_INIT_NORMAL,
-    PP_INIT_RESIDUAL, /* normal, divided by the root of the number of sums that
-                         a token passes: two for each layer (GPT-2) */
+    PP_INIT_RESIDUAL,  /* normal, divided by the root of the number of sums that
+                          a token passes: two for each layer (GPT-2) */
+    PP_INIT_BY_INPUTS, /* uniform, up to 1 / the root of its columns */
     PP_INIT_ONES,
     PP_INIT_ZEROS
 };
@@ -63,6 +64,13 @@ struct pp_tensor_info {
                              number of this one; else 0 */
 };
 
+/* Reports whether a step may change the tensor. Then gradients and optimizer
+ * states have room for it. */
+static inline bool pp_tensor_changes(const struct pp_tensor_info *t)
+{
+    return !t->frozen || t->by_load;
+}
+
 /* The tensors of a unit are the rows of its table. Rows of several tensors come
  * last and have as many tensors each: the tensors of number 0 follow each other
  * in the order of the rows, then those of number 1, and so on. So the matrices
@@ -80,6 +88,9 @@ size_t pp_table_single(const struct pp_tensor_info *table, size_t n);
  */
 bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
                  struct pp_tensor_info *t);
+
+/* Takes the names of tensors that no step changes. */
+void pp_table_keep_changing(struct pp_tensor_info *table, size_t n);
 
 /* Says of all tensors that ranks do not divide them. */
 void pp_table_undivide(struct pp_tensor_info *table, size_t n);

@@ -7,6 +7,7 @@
 
 #include "kernel_sizes.h"
 #include "model/edge.h"
+#include "model/lora.h"
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -226,6 +227,10 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
     }
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(s, u, b, &w);
+        if (m->lora && pp_unit_role(m, u) == PP_ROLE_TRAINED) {
+            w.token += (double)(tp * m->lora->rank * b->element_bytes);
+            w.fixed += PP_LINE_BYTES;
+        }
         w.token += (double)exchanged(s, &w, b);
         /* Loads of experts are summed. */
         if (routers > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
@@ -394,8 +399,8 @@ static size_t padded(uint64_t n, const struct pp_precision *p)
                        PP_LINE_BYTES / p->element_bytes);
 }
 
-/* Returns the elements of a unit's weights on a rank, when they are whole. */
-static size_t whole(struct pp_held held, const struct pp_precision *p)
+/* Returns the elements of a unit on a rank, when they are whole. */
+static size_t whole(struct pp_elements held, const struct pp_precision *p)
 {
     return padded(held.dense + held.experts, p);
 }
@@ -403,13 +408,14 @@ static size_t whole(struct pp_held held, const struct pp_precision *p)
 size_t pp_gathered_bytes(const struct pp_mesh *x, struct pp_held held,
                          const struct pp_precision *p)
 {
-    return pp_mesh_divides_weights(x) ? times(whole(held, p), p->element_bytes)
-                                      : 0;
+    return pp_mesh_divides_weights(x)
+               ? times(whole(held.all, p), p->element_bytes)
+               : 0;
 }
 
-struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
-                                     struct pp_held held,
-                                     const struct pp_precision *p)
+/* Returns the elements of a unit that a rank owns. */
+static size_t owned(const struct pp_mesh *x, struct pp_elements held,
+                    const struct pp_precision *p)
 {
     bool shared = x && !x->whole_state;
     size_t alike = shared ? (size_t)x->dp * (size_t)x->cp : 1;
@@ -417,16 +423,21 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
     size_t experts =
         quotient_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
     uint64_t each = quotient_up(held.dense, alike) + experts;
-    size_t parted = padded(shared && held.owned ? held.owned : each, p);
-    size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
+    return padded(shared && held.owned ? held.owned : each, p);
+}
+
+struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
+                                     struct pp_held held,
+                                     const struct pp_precision *p)
+{
     bool divided = x && pp_mesh_divides_weights(x);
-    size_t weights = times(divided ? parted : whole(held, p), p->element_bytes);
-    if (held.frozen)
-        return (struct pp_state_bytes){.weights = weights};
+    size_t n_owned = p->element_bytes < p->accumulator_bytes ? 3 : 2;
     return (struct pp_state_bytes){
-        .weights = weights,
-        .gradients = times(whole(held, p), p->accumulator_bytes),
-        .optimizer = times(parted, n_parted * p->accumulator_bytes),
+        .weights = times(divided ? owned(x, held.all, p) : whole(held.all, p),
+                         p->element_bytes),
+        .gradients = times(whole(held.trained, p), p->accumulator_bytes),
+        .optimizer =
+            times(owned(x, held.trained, p), n_owned * p->accumulator_bytes),
     };
 }
 

@@ -183,12 +183,28 @@ static void find_tied(const struct pp_split_plan *plan, struct pp_graph *g)
     }
 }
 
+/* Reports whether a unit trains some of its tensors and not the others. Then
+ * its parameters do not tell the bytes of its state. */
+static bool trains_parts(const struct pp_split_request *q)
+{
+    const struct pp_model *m = q->shard.model;
+    bool any = false;
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
+        const struct pp_held held =
+            pp_mesh_held_evenly(&q->shard.mesh, m, pp_model_unit(m, i));
+        uint64_t trained = held.trained.dense + held.trained.experts;
+        any |= trained && trained != held.all.dense + held.all.experts;
+    }
+    return any;
+}
+
 void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
                        struct pp_split_description *d)
 {
     const struct pp_split_request *q = plan->run.request;
     const struct pp_model *m = q->shard.model;
     const struct pp_mesh *x = &q->shard.mesh;
+    const struct pp_lora none = {0};
     bool on_mesh = pp_mesh_replicas(x) > 1 || pp_mesh_sharers(x) > 1;
     for (size_t i = 0; q->encoders && i < PP_MAX_ENCODERS; i++)
         on_mesh |= q->encoders[i].dp * pp_mesh_sharers(&q->encoders[i]) > 1;
@@ -203,13 +219,14 @@ void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
                   .feature_layers = pp_vision_states(&m->encoders[0]),
                   .n_tensors = pp_model_n_tensors(m),
                   .rotary = pp_model_rope_width(m),
-                  .has_state = on_mesh || m->n_mtp > 0 ||
+                  .has_state = on_mesh || m->n_mtp > 0 || trains_parts(q) ||
                                pp_split_trainer(q) != pp_trainers,
                   .trainer = pp_split_trainer(q) == pp_trainers
                                  ? NULL
                                  : q->trainer->name,
                   .params = pp_model_n_params(m),
                   .has_frozen = m->roles != NULL,
+                  .lora = {m->lora, m->lora ? *m->lora : none},
                   .n_units = plan->run.n_units},
         .mesh = *x,
         .graph = plan->graph,

@@ -122,7 +122,7 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     /* The output gradients for W exist for one microbatch only, because 1F1B
      * runs W right after I. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];
-    sum->params += held.dense + held.experts;
+    sum->params += held.all.dense + held.all.experts;
     struct pp_state_bytes state = pp_split_state(q, &own, i);
     sum->state_bytes += (double)pp_state_sum(state);
     pp_rank_add_state(&sum->bytes, state);

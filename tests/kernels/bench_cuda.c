@@ -41,7 +41,7 @@ static int linear_fwd(void)
 
 static int linear_bwd_input(void)
 {
-    return k->linear_bwd_input(x, y, w, T, C, F, C, F, gpu_stream());
+    return k->linear_bwd_input(x, y, w, NULL, T, C, F, C, F, gpu_stream());
 }
 
 static int linear_bwd_weight(void)

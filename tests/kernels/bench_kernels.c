@@ -98,7 +98,7 @@ static void bench_products(struct arrays *a)
     BENCH("linear_fwd, bias", flops, "GFLOP/s",
           k->linear_fwd(y, x, w, a->big[1].at, NULL, T, C, I, I, C, NULL));
     BENCH("linear_bwd_input", flops, "GFLOP/s",
-          k->linear_bwd_input(x, y, w, T, C, I, C, I, NULL));
+          k->linear_bwd_input(x, y, w, NULL, T, C, I, C, I, NULL));
     BENCH("linear_bwd_weight", flops, "GFLOP/s",
           k->linear_bwd_weight(a->vocab[1].at, NULL, y, a->big[1].at, T, C, I,
                                I, C, NULL));

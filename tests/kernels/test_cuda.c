@@ -19,31 +19,39 @@ static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
     size_t ldx = C + gap, ldy = OC + gap;
     struct tensor *x = in(c, ELEMENT, N * ldx), *w = in(c, ELEMENT, OC * C);
     struct tensor *b = in(c, ELEMENT, OC), *dy = in(c, ELEMENT, N * ldy);
-    struct tensor *r = in(c, ELEMENT, N * ldy);
+    struct tensor *r = in(c, ELEMENT, N * ldy), *rx = in(c, ELEMENT, N * ldx);
     struct tensor *z = out(c, ELEMENT, N * ldy), *u = out(c, ELEMENT, N * ldy);
     struct tensor *y = out(c, ELEMENT, N * ldy), *dx = out(c, ELEMENT, N * ldx);
     struct tensor *dw = in(c, ACCUMULATED, OC * C),
                   *db = in(c, ACCUMULATED, OC);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
-    int rc =
-        k->linear_fwd(y->at, x->at, w->at, b->at, NULL, N, C, OC, ldy, ldx,
-                      s) ||
-        k->linear_fwd(z->at, x->at, w->at, b->at, r->at, N, C, OC, ldy, ldx,
-                      s) ||
-        k->linear_fwd(u->at, x->at, w->at, NULL, r->at, N, C, OC, ldy, ldx,
-                      s) ||
-        k->linear_bwd_input(dx->at, dy->at, w->at, N, C, OC, ldx, ldy, s) ||
-        k->linear_bwd_weight(dw->at, db->at, dy->at, x->at, N, C, OC, ldy, ldx,
-                             s);
+    int rc = k->linear_fwd(y->at, x->at, w->at, b->at, NULL, N, C, OC, ldy, ldx,
+                           s) ||
+             k->linear_fwd(z->at, x->at, w->at, b->at, r->at, N, C, OC, ldy,
+                           ldx, s) ||
+             k->linear_fwd(u->at, x->at, w->at, NULL, r->at, N, C, OC, ldy, ldx,
+                           s) ||
+             k->linear_fwd(u->at, x->at, w->at, NULL, u->at, N, C, OC, ldy, ldx,
+                           s) ||
+             k->linear_bwd_input(dx->at, dy->at, w->at, rx->at, N, C, OC, ldx,
+                                 ldy, s) ||
+             k->linear_bwd_input(dx->at, dy->at, w->at, dx->at, N, C, OC, ldx,
+                                 ldy, s) ||
+             k->linear_bwd_weight(dw->at, db->at, dy->at, x->at, N, C, OC, ldy,
+                                  ldx, s);
     ref->linear_fwd(y->want, x->want, w->want, b->want, NULL, N, C, OC, ldy,
                     ldx, NULL);
     ref->linear_fwd(z->want, x->want, w->want, b->want, r->want, N, C, OC, ldy,
                     ldx, NULL);
     ref->linear_fwd(u->want, x->want, w->want, NULL, r->want, N, C, OC, ldy,
                     ldx, NULL);
-    ref->linear_bwd_input(dx->want, dy->want, w->want, N, C, OC, ldx, ldy,
-                          NULL);
+    ref->linear_fwd(u->want, x->want, w->want, NULL, u->want, N, C, OC, ldy,
+                    ldx, NULL);
+    ref->linear_bwd_input(dx->want, dy->want, w->want, rx->want, N, C, OC, ldx,
+                          ldy, NULL);
+    ref->linear_bwd_input(dx->want, dy->want, w->want, dx->want, N, C, OC, ldx,
+                          ldy, NULL);
     ref->linear_bwd_weight(dw->want, db->want, dy->want, x->want, N, C, OC, ldy,
                            ldx, NULL);
     ok(!rc, "%s linear %zu x %zu x %zu runs", k->name, N, C, OC);

@@ -83,7 +83,7 @@ static PP_LINEAR_FWD(count_logits)
 static PP_LINEAR_BWD_INPUT(count_inputs)
 {
     made.inputs++;
-    return made.k->linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy, stream);
+    return made.k->linear_bwd_input(dx, dy, w, r, N, C, OC, lddx, lddy, stream);
 }
 
 static PP_LINEAR_BWD_WEIGHT(count_weights)

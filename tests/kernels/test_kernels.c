@@ -37,13 +37,13 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
     struct values x = values_new(k, N * ldx, 1), w = values_new(k, OC * C, 0);
     struct values b = values_new(k, OC, 0), dy = values_new(k, N * ldy, 0);
     struct values y = values_new(k, N * ldy, 0), dx = values_new(k, x.n, 0);
-    struct values r = values_new(k, N * ldy, 0);
+    struct values r = values_new(k, N * ldy, 0), rx = values_new(k, x.n, 0);
     struct values dw = values_new(k, w.n, 0), db = values_new(k, OC, 0);
-    struct values *in[] = {&x, &w, &b, &dy, &dw, &db, &r};
+    struct values *in[] = {&x, &w, &b, &dy, &dw, &db, &r, &rx};
     struct values want[4];
     const size_t n_in = sizeof in / sizeof *in;
     for (size_t i = 0; i < n_in; i++)
-        fill_integers(in[i], &"xwbdyWB"[i], 4);
+        fill_integers(in[i], &"xwbdyWBr"[i], 4);
     fill(&y, 9);
     fill(&dx, 9);
     struct values *out[] = {&y, &dx, &dw, &db};
@@ -53,21 +53,27 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
     }
     for (size_t t = 0; t < N; t++) {
         for (size_t j = 0; j < OC; j++)
-            set(&want[0], t * ldy + j, get(&b, j) + get(&r, t * ldy + j));
+            set(&want[0], t * ldy + j, 2 * get(&b, j) + get(&r, t * ldy + j));
         for (size_t j = 0; j < C; j++)
-            set(&want[1], t * ldx + j, 0);
+            set(&want[1], t * ldx + j, get(&rx, t * ldx + j));
         for (size_t j = 0; j < OC; j++)
             set(&want[3], j, get(&want[3], j) + get(&dy, t * ldy + j));
     }
-    multiply(&want[0], &x, &w, N, OC, C, ldx, 1, 1, C, ldy);
-    multiply(&want[1], &dy, &w, N, C, OC, ldy, 1, C, 1, ldx);
+    for (int i = 0; i < 2; i++) { /* added to another array, then in place */
+        multiply(&want[0], &x, &w, N, OC, C, ldx, 1, 1, C, ldy);
+        multiply(&want[1], &dy, &w, N, C, OC, ldy, 1, C, 1, ldx);
+    }
     multiply(&want[2], &dy, &x, OC, C, N, 1, ldy, ldx, 1, C);
-    bool same =
-        !k->linear_fwd(y.at, x.at, w.at, b.at, r.at, N, C, OC, ldy, ldx,
-                       NULL) &&
-        !k->linear_bwd_input(dx.at, dy.at, w.at, N, C, OC, ldx, ldy, NULL) &&
-        !k->linear_bwd_weight(dw.at, db.at, dy.at, x.at, N, C, OC, ldy, ldx,
-                              NULL);
+    bool same = !k->linear_fwd(y.at, x.at, w.at, b.at, r.at, N, C, OC, ldy, ldx,
+                               NULL) &&
+                !k->linear_fwd(y.at, x.at, w.at, b.at, y.at, N, C, OC, ldy, ldx,
+                               NULL) &&
+                !k->linear_bwd_input(dx.at, dy.at, w.at, rx.at, N, C, OC, ldx,
+                                     ldy, NULL) &&
+                !k->linear_bwd_input(dx.at, dy.at, w.at, dx.at, N, C, OC, ldx,
+                                     ldy, NULL) &&
+                !k->linear_bwd_weight(dw.at, db.at, dy.at, x.at, N, C, OC, ldy,
+                                      ldx, NULL);
     const char *const names[] = {"y", "dx", "dw", "db"};
     for (size_t i = 0; i < 4; i++) {
         same = values_near(out[i], &want[i], 0, 1, names[i]) && same &&
@@ -110,7 +116,7 @@ static bool rows_alone(const struct pp_kernels *k, const struct values whole[4],
     const char *dy = (char *)whole[1].at + first * OC * y.bytes;
     bool same =
         !k->linear_fwd(y.at, x, w->at, NULL, NULL, n, C, OC, OC, C, NULL) &&
-        !k->linear_bwd_input(dx.at, dy, w->at, n, C, OC, C, OC, NULL) &&
+        !k->linear_bwd_input(dx.at, dy, w->at, NULL, n, C, OC, C, OC, NULL) &&
         equal_rows(&whole[2], first * OC, &y, n * OC) &&
         equal_rows(&whole[3], first * C, &dx, n * C);
     values_free(&y);
@@ -134,7 +140,8 @@ static void test_rows(const struct pp_kernels *k)
     ok(linear_exact(k, N, C, OC, 3), "%s linear of several parts", k->name);
     k->linear_fwd(whole[2].at, whole[0].at, w.at, NULL, NULL, N, C, OC, OC, C,
                   NULL);
-    k->linear_bwd_input(whole[3].at, whole[1].at, w.at, N, C, OC, C, OC, NULL);
+    k->linear_bwd_input(whole[3].at, whole[1].at, w.at, NULL, N, C, OC, C, OC,
+                        NULL);
     for (size_t n = 1; n <= N; n = 2 * n + 1)
         for (size_t first = 0; first + n <= N; first += n + 7) {
             n_parts++;

@@ -222,7 +222,7 @@ static PP_LINEAR_FWD(faulty_linear_fwd)
 /* exact-gradients: bits of an input gradient do. */
 static PP_LINEAR_BWD_INPUT(faulty_linear_bwd_input)
 {
-    int rc = real.linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy, stream);
+    int rc = real.linear_bwd_input(dx, dy, w, r, N, C, OC, lddx, lddy, stream);
     if (is("exact-gradients") && N > 0)
         move_by_rows(dx, C, N);
     return rc;

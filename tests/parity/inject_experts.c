@@ -76,7 +76,7 @@ static PP_LINEAR_FWD(noted_linear_fwd)
 static PP_LINEAR_BWD_INPUT(noted_linear_bwd_input)
 {
     overlap.product = true;
-    return overlap.real.linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy,
+    return overlap.real.linear_bwd_input(dx, dy, w, r, N, C, OC, lddx, lddy,
                                          stream);
 }
 

@@ -55,7 +55,7 @@ static void holds(const struct pp_model *m, struct pp_mesh x,
                   struct pp_unit_id u, long long dense, long long experts,
                   const char *what)
 {
-    struct pp_held h = pp_mesh_held(&x, m, u);
+    const struct pp_elements h = pp_mesh_held(&x, m, u).all;
     is_int((long long)h.dense, dense, what);
     is_int((long long)h.experts, experts, "the experts of it");
 }
@@ -80,7 +80,8 @@ static void test_held(void)
               3 * 2816 * 2048 / 4,
           64 / 2 * 3LL * 1408 * 2048 / 4, "a layer of latent attention");
     for (size_t i = 0; i < 5; i++) {
-        struct pp_held h = pp_mesh_held(&one, &moe, pp_model_unit(&moe, i));
+        const struct pp_elements h =
+            pp_mesh_held(&one, &moe, pp_model_unit(&moe, i)).all;
         is_int((long long)(h.dense + h.experts),
                (long long)pp_unit_n_params(&moe, pp_model_unit(&moe, i)),
                "a single rank holds everything");
@@ -98,7 +99,8 @@ static void test_state(void)
 {
     const struct pp_mesh one = {1, 1, 1, 1, 1}, dp4 = {1, 4, 1, 1, 1};
     const struct pp_mesh mixed = {2, 4, 1, 2, 4};
-    const struct pp_held h = {8192, 1536}, odd = {10, 0};
+    const struct pp_held h = {{8192, 1536}, {8192, 1536}},
+                         odd = pp_held_whole(10, true);
     is_int((long long)state(&one, h, "bf16"), 9728 * 18, "bf16 on one rank");
     is_int((long long)state(NULL, h, "fp32"), 9728 * 16, "fp32 on one rank");
     is_int((long long)state(&dp4, h, "bf16"), 9728 * (6 + 12 / 4),
@@ -109,14 +111,15 @@ static void test_state(void)
     is_int((long long)state(&dp4, odd, "bf16"), 32 * 6 + 32 * 12,
            "each part has whole cache lines");
     /* Four owners of a layer have up to a block more of each matrix. */
-    struct pp_held layer = pp_mesh_held(&dp4, &llama, layer0);
+    const struct pp_held held = pp_mesh_held(&dp4, &llama, layer0);
+    const struct pp_elements layer = held.all;
     ok(layer.owned >= layer.dense / 4 &&
            layer.owned < layer.dense / 4 + 9 * ((uint64_t)1 << 16) &&
-           state(&dp4, layer, "bf16") ==
+           state(&dp4, held, "bf16") ==
                layer.dense * 6 + (layer.owned + 31) / 32 * 32 * 12,
        "%llu of %llu elements are owned", (unsigned long long)layer.owned,
        (unsigned long long)layer.dense);
-    is_int((long long)pp_mesh_held(&one, &llama, layer0).owned, 0,
+    is_int((long long)pp_mesh_held(&one, &llama, layer0).all.owned, 0,
            "a single rank divides nothing");
     is_int(pp_mesh_sharers(&mixed), 2, "context-parallel ranks share a unit");
 }

@@ -209,7 +209,7 @@ static void divided(void)
 /* 4,015,132,672 parameters on a rank of four: Megatron-LM prints 34,462 MiB. */
 static void state(void)
 {
-    const struct pp_held held = {.dense = 4015132672};
+    const struct pp_held held = pp_held_whole(4015132672, true);
     const struct pp_mesh x = {.pp = 1, .dp = 4, .tp = 1, .cp = 1, .ep = 1};
     is_near((double)pp_state_sum(pp_state_bytes(&x, held, bf16)) / MIB, 34462,
             1, "state has 6 + 12 / dp bytes a parameter");

@@ -134,8 +134,8 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     struct pp_unit_id id = pp_model_unit(m, unit);
     size_t order = at->order, n_rows = pp_unit_params(m, id, table),
            begin = at->end;
-    size_t owned = 0, n_slots = pp_table_slots(table, n_rows);
-    bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
+    size_t held = 0, trained = 0, owned = 0; /* of the unit */
+    size_t n_slots = pp_table_slots(table, n_rows);
     bool encoder = p->encoder_apart && pp_unit_is_vision(id);
     if (p->whole_encoders && pp_unit_is_vision(id))
         pp_table_undivide(table, n_rows);
@@ -157,26 +157,30 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
         if (r && pp_parameter_at(p, table, n_rows, its, &t)) {
             t.stage = r->stage;
             t.copy = r->copy;
-            offsets[at->n] = (struct offsets){
-                p->divided ? at->held + owned : at->end,
-                at->trained + at->end - begin, at->owned + owned};
+            offsets[at->n] =
+                (struct offsets){p->divided ? at->held + held : at->end,
+                                 at->trained + trained, at->owned + owned};
             size_t from = at->end;
             p->at[at->n++] = t;
             if (grow(p, at, &info, its->tp, err))
                 return -1;
-            owned += its->owners > 1 ? t.own.n : at->end - from;
+            size_t size = at->end - from;
+            size_t own = its->owners > 1 ? t.own.n : size;
+            held += own;
+            trained += pp_tensor_changes(&info) ? size : 0;
+            owned += pp_tensor_changes(&info) ? own : 0;
         }
         at->order++;
     }
-    size_t share = r ? most_owned(p, mine, table, n_rows, at->end - begin)
-                     : at->end - begin;
+    if (!r)
+        return 0;
     size_t line = PP_LINE_BYTES / p->element_bytes;
+    at->held +=
+        pp_round_up(most_owned(p, mine, table, n_rows, at->end - begin), line);
+    pp_table_keep_changing(table, n_rows);
     at->end = pp_round_up(at->end, line);
-    at->held += pp_round_up(share, line);
-    if (trained) {
-        at->trained += at->end - begin;
-        at->owned = pp_round_up(at->owned + share, line);
-    }
+    at->trained += pp_round_up(trained, line);
+    at->owned += pp_round_up(most_owned(p, mine, table, n_rows, trained), line);
     return 0;
 }
 

@@ -71,7 +71,7 @@ struct pp_parameters {
     size_t element_bytes, accumulator_bytes;
     size_t n_elements; /* all tensors, and the gaps between units */
     size_t n_held;     /* elements of W: the same, unless ranks divide it */
-    size_t n_trained;  /* elements of G: all without frozen tensors */
+    size_t n_trained;  /* elements of G: of all tensors that may change */
     size_t n_owned;    /* elements of each of the other blocks */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/lora.h"
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -103,14 +104,15 @@ bool pp_stored_find(struct pp_stored *out, const struct pp_tensors *t,
 
 bool pp_stored_may_lack(const struct pp_tensors *t, const char *name)
 {
-    static const char connector[] = PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX;
-    const size_t n = strlen(connector);
-    if (strncmp(name, connector, n))
-        return false;
-    for (size_t i = 0; i < pp_tensors_n(t); i++)
-        if (!strncmp(pp_tensors_at(t, i)->name, connector, n))
+    static const char *const parts[] = {PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX,
+                                        PP_LORA_MARK};
+    const char *part = NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        part = strstr(name, parts[i]) ? parts[i] : part;
+    for (size_t i = 0; part && i < pp_tensors_n(t); i++)
+        if (strstr(pp_tensors_at(t, i)->name, part))
             return false;
-    return true;
+    return part;
 }
 
 /* --- shapes and types --- */

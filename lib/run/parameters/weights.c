@@ -133,35 +133,39 @@ static void fill_constant(const struct pp_parameters *p,
         set_element(p, to, i, x);
 }
 
-/* A part of a tensor's normal numbers. */
-struct normal_part {
+/* A part of a tensor's random numbers. */
+struct random_part {
     const struct pp_parameters *p;
     const struct pp_parameter *t;
     void *to;
     uint64_t key;
     double range;
+    bool uniform;     /* in [-range, range); else normal */
     size_t from, end; /* elements of the held range */
 };
 
 static void *fill_part(void *ctx)
 {
-    const struct normal_part *f = ctx;
+    const struct random_part *f = ctx;
     size_t before = pp_tensor_in_stack(&f->t->info), n;
     struct pp_run r;
     for (size_t at = f->from;
          at < f->end && pp_piece_run(&f->t->piece, f->t->held, at, &r);
          at += n) {
         n = r.n < f->end - at ? r.n : f->end - at;
-        for (size_t i = 0; i < n; i++)
-            set_element(f->p, f->to, at + i,
-                        f->range * pp_rng_normal(f->key, before + r.whole + i));
+        for (size_t i = 0; i < n; i++) {
+            uint64_t index = before + r.whole + i;
+            double x = f->uniform ? 2 * pp_rng_uniform(f->key, index) - 1
+                                  : pp_rng_normal(f->key, index);
+            set_element(f->p, f->to, at + i, f->range * x);
+        }
     }
     return NULL;
 }
 
 /* Returns the number of parts in which n numbers are made at the same time. A
  * number depends only on its place. */
-static size_t normal_parts(size_t n)
+static size_t random_parts(size_t n)
 {
     cpu_set_t cores;
     size_t all = sched_getaffinity(0, sizeof cores, &cores) == 0
@@ -172,22 +176,23 @@ static size_t normal_parts(size_t n)
     return parts < MAX_PARTS ? parts : MAX_PARTS;
 }
 
-static void fill_normal(const struct pp_parameters *p,
+static void fill_random(const struct pp_parameters *p,
                         const struct pp_parameter *t, void *to, uint64_t seed,
-                        double range)
+                        double range, bool uniform)
 {
-    struct normal_part parts[MAX_PARTS];
+    struct random_part parts[MAX_PARTS];
     pthread_t threads[MAX_PARTS];
     bool started[MAX_PARTS] = {false};
     struct pp_err ignored = {0};
-    size_t n = normal_parts(t->held.n);
+    size_t n = random_parts(t->held.n);
     for (size_t i = 0; i < n; i++) {
-        parts[i] = (struct normal_part){
+        parts[i] = (struct random_part){
             .p = p,
             .t = t,
             .to = to,
             .key = pp_rng_key(seed, pp_parameter_file_name(t)),
             .range = range,
+            .uniform = uniform,
             .from = t->held.n / n * i,
             .end = i + 1 < n ? t->held.n / n * (i + 1) : t->held.n,
         };
@@ -210,9 +215,11 @@ static int init_tensor(struct pp_staging *s, const struct pp_parameter *t,
     void *to = open_staging(s, t, PP_BLOCK_W);
     double sums = 2 * (double)of->n_layers;
     if (t->info.init == PP_INIT_NORMAL)
-        fill_normal(p, t, to, seed, of->init_range);
+        fill_random(p, t, to, seed, of->init_range, false);
     else if (t->info.init == PP_INIT_RESIDUAL)
-        fill_normal(p, t, to, seed, of->init_range / sqrt(sums));
+        fill_random(p, t, to, seed, of->init_range / sqrt(sums), false);
+    else if (t->info.init == PP_INIT_BY_INPUTS)
+        fill_random(p, t, to, seed, 1 / sqrt((double)t->info.cols), true);
     else
         fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
     return store_staging(s, t, PP_BLOCK_W, err);

@@ -23,8 +23,9 @@ struct pp_layer_blocks {
      * over, the tensor-parallel ranks; empty if there is one. In an encoder
      * gathered alone, (rows, hidden). */
     void *gathered, *summed;
-    void *scratch; /* the bytes of the unit's workspace (unit_bytes.h) behind
-                      the part that it recomputes */
+    /* The bytes of the unit's workspace (unit_bytes.h) behind the part that it
+     * recomputes: adapters have the first. */
+    void *scratch;
 };
 
 struct pp_call {
@@ -42,6 +43,8 @@ struct pp_call {
     void *s[PP_MAX_SAVED]; /* saved tensors, by slot; NULL if their block is */
     size_t offset[PP_N_UNIT_BLOCKS]; /* as in the blocks, like what follows */
     void *gathered, *summed, *scratch;
+    void *narrow; /* (T, rank), where a product of an adapter is, in front of
+                     the scratch */
     struct pp_err *err;
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel_sizes.h"
+#include "model/lora.h"
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
@@ -75,6 +76,15 @@ static size_t laid_out_rows(const struct pp_layer *l, size_t tokens)
                          tokens / pp_shard_row_ranks(&l->env->shard));
 }
 
+/* Returns the bytes of what the adapters of a layer compute. */
+static size_t narrow_bytes(const struct pp_layer *l, size_t tokens)
+{
+    return l->n_adapters
+               ? pp_line_bytes(tokens * l->env->shard.model->lora->rank *
+                               l->env->kernels->element_bytes)
+               : 0;
+}
+
 struct pp_call pp_layer_call(const struct pp_layer *l,
                              const struct pp_microbatch *mb,
                              const struct pp_layer_blocks *b,
@@ -96,7 +106,8 @@ struct pp_call pp_layer_call(const struct pp_layer *l,
         .C = l->env->shard.model->hidden,
         .gathered = b->gathered,
         .summed = b->summed,
-        .scratch = b->scratch,
+        .scratch = (char *)b->scratch + narrow_bytes(l, mb->tokens),
+        .narrow = b->scratch,
         .err = err,
     };
     memcpy(c.offset, b->offset, sizeof c.offset);
@@ -248,13 +259,15 @@ void pp_product_fwd(const struct pp_call *c, const struct pp_product *p,
 {
     PP_RUN(c, linear_fwd, y, x, c->w[p->weight], slot_at(c->w, p->bias), r, N,
            p->in, p->out, ld(p->ldy, p->out), ld(p->ldx, p->in));
+    pp_adapters_fwd(c, p, N, y, x);
 }
 
 void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
                           size_t N, void *dx, const void *dy)
 {
-    PP_RUN(c, linear_bwd_input, dx, dy, c->w[p->weight], N, p->in, p->out,
+    PP_RUN(c, linear_bwd_input, dx, dy, c->w[p->weight], NULL, N, p->in, p->out,
            ld(p->ldx, p->in), ld(p->ldy, p->out));
+    pp_adapters_bwd_input(c, p, N, dx, dy);
 }
 
 void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
@@ -263,4 +276,5 @@ void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
     if (c->g[p->weight])
         PP_RUN(c, linear_bwd_weight, c->g[p->weight], slot_at(c->g, p->bias),
                dy, x, N, p->in, p->out, ld(p->ldy, p->out), ld(p->ldx, p->in));
+    pp_adapters_bwd_weight(c, p, N, dy, x);
 }

@@ -17,6 +17,13 @@
 #include "run/parts/env.h"
 #include "run/parts/microbatch.h"
 
+/* An adapter of a layer: the slots of W and of A, before B, and the rows of W
+ * on this rank. */
+struct pp_adapter {
+    int weight, a;
+    size_t rows;
+};
+
 /* One unit bound to its parameters on one rank. */
 struct pp_layer {
     const struct pp_env *env; /* borrowed */
@@ -31,6 +38,8 @@ struct pp_layer {
     size_t n_words;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
+    struct pp_adapter adapters[PP_N_ADAPTED];
+    size_t n_adapters;
     void *load; /* (experts) accumulated type; in a step that trains F adds the
                    tokens of each expert; or NULL */
 };

@@ -61,9 +61,18 @@ void pp_product_fwd(const struct pp_call *c, const struct pp_product *p,
                     size_t N, void *y, const void *x, const void *r);
 void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
                           size_t N, void *dx, const void *dy);
-/* Does nothing if the weight has no gradient here. */
+/* Computes the gradients of the weight, if it has one here, and of adapters. */
 void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                            size_t N, const void *dy, const void *x);
+
+/* Add the parts of the adapters of a product (layer_adapter.c): to y, to dx,
+ * and to the gradients of adapters. */
+void pp_adapters_fwd(const struct pp_call *c, const struct pp_product *p,
+                     size_t N, void *y, const void *x);
+void pp_adapters_bwd_input(const struct pp_call *c, const struct pp_product *p,
+                           size_t N, void *dx, const void *dy);
+void pp_adapters_bwd_weight(const struct pp_call *c, const struct pp_product *p,
+                            size_t N, const void *dy, const void *x);
 
 /* --- tensor-parallel ranks (layer_tensor.c) --- */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel_sizes.h"
+#include "model/lora.h"
 #include "model/precision.h"
 #include "model/vision.h"
 #include "run/parts/call.h"
@@ -42,6 +43,20 @@ void pp_stage_take_weights(struct pp_stage *s, void *whole)
         }
 }
 
+static void bind_adapters(struct pp_layer *l,
+                          const struct pp_parameters *params, int copy)
+{
+    bool adapts = l->env->shard.model->lora && l->unit.kind == PP_UNIT_LAYER;
+    for (size_t i = 0; adapts && i < PP_N_ADAPTED; i++) {
+        int weight = pp_lora_slots[i], a = PP_P_ADAPTERS + 2 * (int)i;
+        const struct pp_parameter *b =
+            pp_parameters_find(params, copy, l->number, (size_t)a + 1);
+        if (b)
+            l->adapters[l->n_adapters++] =
+                (struct pp_adapter){weight, a, b->piece.rows};
+    }
+}
+
 static void bind(struct pp_layer *l, const struct pp_env *env,
                  const struct pp_stage_units *u, size_t unit)
 {
@@ -71,6 +86,7 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
         if (p && p->load)
             l->load = p->load;
     }
+    bind_adapters(l, env->params, u->copy);
     const struct pp_parameter *first =
         pp_parameters_find(env->params, u->copy, unit, PP_P_WEIGHT);
     if (l->unit.kind == PP_UNIT_HEAD && first) {

@@ -17,8 +17,8 @@ static PP_LINEAR_BWD_INPUT(timed_linear_bwd_input)
 {
     struct pp_timed_stream *s = stream;
     double start = pp_clock();
-    int rc =
-        s->inner->linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy, s->stream);
+    int rc = s->inner->linear_bwd_input(dx, dy, w, r, N, C, OC, lddx, lddy,
+                                        s->stream);
     s->product_seconds += pp_clock() - start;
     return rc;
 }

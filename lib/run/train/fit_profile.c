@@ -228,8 +228,7 @@ static double updated_params(const struct pp_rank *r, int row)
                 pp_model_unit(m, r->job->stages[s].first + i);
             const struct pp_mesh x =
                 pp_layout_mesh(&r->env.layout, row, pp_unit_is_vision(u));
-            const struct pp_held held = pp_mesh_held(&x, m, u);
-            sum += held.frozen ? 0 : pp_mesh_updated(&x, held);
+            sum += pp_mesh_own(&x, pp_mesh_held(&x, m, u).trained);
         }
     return sum;
 }

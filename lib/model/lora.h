@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* lora - adapters of low rank beside the products of layers (Hu et al., "LoRA:
+ * Low-Rank Adaptation of Large Language Models", ICLR 2022). A product y = W x
+ * of such a model is W x + scale B A x, with A (rank, in) and B (out, rank). A
+ * and B are trained, and everything else is frozen. Names, defaults and first
+ * values are those of PEFT (huggingface/peft). Pure.
+ *
+ * A and B are rows of the unit's table of tensors, beside the row of W. Of a
+ * product whose outputs are divided, ranks divide the rows of B and all have A;
+ * of one whose inputs are divided, they divide the columns of A and all have B.
+ * So what a rank adds is a part of the same sum as its part of W x. */
+#ifndef PP_MODEL_LORA_H
+#define PP_MODEL_LORA_H
+
+#include "base/err.h"
+#include "model/model.h"
+
+/* PEFT's defaults, but for the targets. */
+#define PP_LORA_RANK 8
+#define PP_LORA_ALPHA 8
+#define PP_MOST_ALPHA 1e6
+#define PP_LORA_ALL "all-linear"
+
+/* The names of A and B have it. */
+#define PP_LORA_MARK ".lora_"
+
+struct pp_lora {
+    size_t rank; /* 0: the model has no adapters */
+    double alpha;
+    bool rslora; /* scale by the root of the rank */
+    /* PP_LORA_ALL, or names with '+' between them: a name is that of a product,
+     * "model.layers.0.self_attn.q_proj", or how it ends behind a dot. */
+    const char *targets;
+};
+
+/* The products that may have adapters, by slot. Adapter number i has A in slot
+ * PP_P_ADAPTERS + 2 i, and B in the next. */
+extern const int pp_lora_slots[PP_N_ADAPTED];
+
+/* Returns the factor of B A x. */
+double pp_lora_scale(const struct pp_lora *l);
+
+/* Adds A and B to the table of a layer that is trained, and freezes the others.
+ * The table has the names of its tensors. */
+void pp_lora_tensors(const struct pp_lora *l, struct pp_tensor_info *table);
+
+/* Sets frozen[i] for the units without adapters, beside those that are frozen
+ * anyway and get none. Fails with PP_EXIT_INPUT if the model or a target cannot
+ * have adapters, if a target names no product, or if no adapter is left. The
+ * model has adapters, and no roles yet. */
+int pp_lora_freeze(const struct pp_model *m, bool *frozen,
+                   struct pp_err *err) PP_MUST_USE;
+
+#endif

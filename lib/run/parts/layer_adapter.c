@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_adapter - adapters of low rank beside the products of a layer (lora.h):
+ * y += B u with u = scale A x.
+ *
+ * u and v = scale B^T dy, a row of the rank each, have room of their own while
+ * a product runs. W computes both again, which costs as much as it saves in
+ * memory: two products of that width. */
+#include "run/parts/layer_impl.h"
+
+#include "model/lora.h"
+
+/* A and B of one of the tensors of a product, whose outputs begin at element
+ * `first` of a row of y. */
+struct branch {
+    const struct pp_adapter *of;
+    const void *a, *b;
+    size_t first, rank, ldx, ldy;
+};
+
+/* Finds the branch of an adapter in a product. The tensors of a product are
+ * adjacent, so that the address of one tells which outputs it has. */
+static bool find_branch(const struct pp_call *c, const struct pp_product *p,
+                        const struct pp_adapter *of, struct branch *b)
+{
+    const char *first = c->w[p->weight], *own = c->w[of->weight];
+    if (own < first)
+        return false;
+    *b = (struct branch){
+        .of = of,
+        .a = c->w[of->a],
+        .b = c->w[of->a + 1],
+        .first = (size_t)(own - first) / (p->in * c->k->element_bytes),
+        .rank = c->m->lora->rank,
+        .ldx = p->ldx ? p->ldx : p->in,
+        .ldy = p->ldy ? p->ldy : p->out,
+    };
+    return b->first < p->out;
+}
+
+/* Writes u or v to the room, and returns it. */
+static void *narrow_x(const struct pp_call *c, const struct pp_product *p,
+                      const struct branch *b, size_t N, const void *x)
+{
+    PP_RUN(c, linear_fwd, c->narrow, x, b->a, NULL, NULL, N, p->in, b->rank,
+           b->rank, b->ldx);
+    PP_RUN(c, scale_by, c->narrow, pp_lora_scale(c->m->lora), N * b->rank);
+    return c->narrow;
+}
+
+static void *narrow_dy(const struct pp_call *c, const struct branch *b,
+                       size_t N, const void *dy)
+{
+    PP_RUN(c, linear_bwd_input, c->narrow, pp_at(c, dy, b->first), b->b, NULL,
+           N, b->rank, b->of->rows, b->rank, b->ldy);
+    PP_RUN(c, scale_by, c->narrow, pp_lora_scale(c->m->lora), N * b->rank);
+    return c->narrow;
+}
+
+void pp_adapters_fwd(const struct pp_call *c, const struct pp_product *p,
+                     size_t N, void *y, const void *x)
+{
+    struct branch b;
+    for (size_t i = 0; i < c->l->n_adapters; i++) {
+        if (!find_branch(c, p, &c->l->adapters[i], &b))
+            continue;
+        void *u = narrow_x(c, p, &b, N, x), *at = pp_at(c, y, b.first);
+        PP_RUN(c, linear_fwd, at, u, b.b, NULL, at, N, b.rank, b.of->rows,
+               b.ldy, b.rank);
+    }
+}
+
+void pp_adapters_bwd_input(const struct pp_call *c, const struct pp_product *p,
+                           size_t N, void *dx, const void *dy)
+{
+    struct branch b;
+    for (size_t i = 0; i < c->l->n_adapters; i++) {
+        if (!find_branch(c, p, &c->l->adapters[i], &b))
+            continue;
+        void *v = narrow_dy(c, &b, N, dy);
+        PP_RUN(c, linear_bwd_input, dx, v, b.a, dx, N, p->in, b.rank, b.ldx,
+               b.rank);
+    }
+}
+
+void pp_adapters_bwd_weight(const struct pp_call *c, const struct pp_product *p,
+                            size_t N, const void *dy, const void *x)
+{
+    struct branch b;
+    for (size_t i = 0; i < c->l->n_adapters; i++) {
+        const struct pp_adapter *of = &c->l->adapters[i];
+        if (!c->g[of->a] || !find_branch(c, p, of, &b))
+            continue;
+        void *u = narrow_x(c, p, &b, N, x);
+        PP_RUN(c, linear_bwd_weight, c->g[of->a + 1], NULL,
+               pp_at(c, dy, b.first), u, N, b.rank, of->rows, b.ldy, b.rank);
+        void *v = narrow_dy(c, &b, N, dy);
+        PP_RUN(c, linear_bwd_weight, c->g[of->a], NULL, v, x, N, p->in, b.rank,
+               b.rank, b.ldx);
+    }
+}
