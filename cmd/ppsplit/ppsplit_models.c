@@ -6,7 +6,7 @@
 #include "manifest/outline.h"
 #include "ppsplit.h"
 
-enum { FAMILIES_TEXT = 200 };
+enum { FAMILIES_TEXT = 1000 };
 
 static void write_accepted(struct pp_json_writer *w,
                            const struct pp_config_rule *r)

@@ -32,19 +32,11 @@ static bool groups_fit(const struct pp_moe *e)
            r->kept_groups * each >= e->top_k;
 }
 
-/* Reads n_group and topk_group. Where neither is set and transformers' defaults
- * do not suit the experts, it fails; here there is one group. */
-static int read_expert_groups(const struct pp_value *root, struct pp_moe *e)
+int pp_config_check_groups(const struct pp_value *root, const struct pp_moe *e)
 {
-    struct pp_router *r = &e->router;
+    const struct pp_router *r = &e->router;
     struct pp_value at;
-    if (pp_config_opt_size(root, "n_group", &r->n_groups) ||
-        pp_config_opt_size(root, "topk_group", &r->kept_groups))
-        return -1;
     bool given = pp_config_find_set(root, "n_group", &at);
-    if (!given && !pp_config_find_set(root, "topk_group", &at) &&
-        !groups_fit(e))
-        r->n_groups = r->kept_groups = 1;
     size_t each = e->n_experts / r->n_groups;
     if (r->n_groups > PP_MOST_EXPERT_GROUPS || e->n_experts % r->n_groups)
         return pp_value_fail(given ? &at : root,
@@ -61,6 +53,22 @@ static int read_expert_groups(const struct pp_value *root, struct pp_moe *e)
                              "token needs %zu",
                              r->kept_groups, r->n_groups, each, e->top_k);
     return 0;
+}
+
+/* Reads n_group and topk_group. Where neither is set and transformers' defaults
+ * do not suit the experts, it fails; here there is one group. */
+static int read_expert_groups(const struct pp_value *root, struct pp_moe *e)
+{
+    struct pp_router *r = &e->router;
+    struct pp_value at;
+    if (pp_config_opt_size(root, "n_group", &r->n_groups) ||
+        pp_config_opt_size(root, "topk_group", &r->kept_groups))
+        return -1;
+    bool given = pp_config_find_set(root, "n_group", &at);
+    if (!given && !pp_config_find_set(root, "topk_group", &at) &&
+        !groups_fit(e))
+        r->n_groups = r->kept_groups = 1;
+    return pp_config_check_groups(root, e);
 }
 
 /* V2: a softmax; groups only with group_limited_greedy, and then by their best

@@ -6,7 +6,6 @@
  * transformers does is refused here, so that nobody checks again. */
 #include "manifest/config_json.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -31,7 +30,6 @@
 
 /* The differences between the architectures. */
 struct family {
-    const char *model_type;
     int64_t kv_heads;     /* default; 0: as many as heads */
     int64_t head_dim;     /* default; 0: hidden / heads */
     int64_t max_position; /* default */
@@ -54,45 +52,38 @@ struct family {
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
-    [PP_LLAMA] = {.model_type = "llama",
-                  .max_position = 2048,
+    [PP_LLAMA] = {.max_position = 2048,
                   .attention_bias = true,
                   .mlp_bias = true},
-    [PP_QWEN2] = {.model_type = "qwen2",
-                  .kv_heads = 32,
+    [PP_QWEN2] = {.kv_heads = 32,
                   .max_position = 32768,
                   .qkv_bias = true,
                   .windows = true,
                   .window = 4096},
-    [PP_QWEN3] = {.model_type = "qwen3",
-                  .kv_heads = 32,
+    [PP_QWEN3] = {.kv_heads = 32,
                   .head_dim = 128,
                   .max_position = 32768,
                   .attention_bias = true,
                   .qk_norm = true,
                   .windows = true,
                   .window = 4096},
-    [PP_MISTRAL] = {.model_type = "mistral",
-                    .kv_heads = 8,
+    [PP_MISTRAL] = {.kv_heads = 8,
                     .max_position = 131072,
                     .windows = true,
                     .window = 4096},
-    [PP_QWEN3_MOE] = {.model_type = "qwen3_moe",
-                      .kv_heads = 4,
+    [PP_QWEN3_MOE] = {.kv_heads = 4,
                       .max_position = 32768,
                       .attention_bias = true,
                       .qk_norm = true,
                       .windows = true,
                       .window = 4096,
                       .moe = true},
-    [PP_MIXTRAL] = {.model_type = "mixtral",
-                    .kv_heads = 8,
+    [PP_MIXTRAL] = {.kv_heads = 8,
                     .max_position = 131072,
                     .theta = 1e6,
                     .norm_eps = 1e-5,
                     .moe = true},
-    [PP_GPT_OSS] = {.model_type = "gpt_oss",
-                    .kv_heads = 8,
+    [PP_GPT_OSS] = {.kv_heads = 8,
                     .head_dim = 64,
                     .max_position = 131072,
                     .qkv_bias = true,
@@ -103,29 +94,25 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                     .window = 128,
                     .norm_eps = 1e-5,
                     .moe = true},
-    [PP_DEEPSEEK_V3] = {.model_type = "deepseek_v3",
-                        .max_position = 4096,
+    [PP_DEEPSEEK_V3] = {.max_position = 4096,
                         .attention_bias = true,
                         .moe = true,
                         .mla = true,
                         .read_moe = pp_config_read_deepseek},
-    [PP_DEEPSEEK_V2] = {.model_type = "deepseek_v2",
-                        .max_position = 2048,
+    [PP_DEEPSEEK_V2] = {.max_position = 2048,
                         .attention_bias = true,
                         .moe = true,
                         .mla = true,
                         .read_moe = pp_config_read_deepseek},
-    [PP_QWEN2_MOE] = {.model_type = "qwen2_moe",
-                      .kv_heads = 16,
+    [PP_QWEN2_MOE] = {.kv_heads = 16,
                       .max_position = 32768,
                       .qkv_bias = true,
                       .qkv_key = true,
                       .windows = true,
                       .window = 4096,
                       .moe = true},
-    [PP_GPT2] = {.model_type = "gpt2", .qkv_bias = true, .o_bias = true},
-    [PP_SMOLLM3] = {.model_type = "smollm3",
-                    .kv_heads = 4,
+    [PP_GPT2] = {.qkv_bias = true, .o_bias = true},
+    [PP_SMOLLM3] = {.kv_heads = 4,
                     .max_position = 32768,
                     .attention_bias = true,
                     .mlp_bias = true,
@@ -133,29 +120,22 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                     .theta = 2e6,
                     .no_rope = true,
                     .windows = true},
-    [PP_PHI3] = {.model_type = "phi3",
-                 .max_position = 4096,
-                 .norm_eps = 1e-5,
-                 .windows = true},
-    [PP_OLMO] = {.model_type = "olmo",
-                 .max_position = 2048,
+    [PP_PHI3] = {.max_position = 4096, .norm_eps = 1e-5, .windows = true},
+    [PP_OLMO] = {.max_position = 2048,
                  .attention_bias = true,
                  .norm_eps = 1e-5,
                  .fixed_eps = true},
-    [PP_OLMO2] = {.model_type = "olmo2",
-                  .max_position = 2048,
+    [PP_OLMO2] = {.max_position = 2048,
                   .attention_bias = true,
                   .qk_norm = true,
                   .norms_all_heads = true,
                   .norm_eps = 1e-5},
-    [PP_GEMMA] = {.model_type = "gemma",
-                  .kv_heads = 16,
+    [PP_GEMMA] = {.kv_heads = 16,
                   .head_dim = 256,
                   .max_position = 8192,
                   .attention_bias = true,
                   .tied = true},
-    [PP_GEMMA2] = {.model_type = "gemma2",
-                   .kv_heads = 4,
+    [PP_GEMMA2] = {.kv_heads = 4,
                    .head_dim = 256,
                    .max_position = 8192,
                    .attention_bias = true,
@@ -163,8 +143,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                    .windows = true,
                    .window = 4096,
                    .gemma = true},
-    [PP_GEMMA3] = {.model_type = "gemma3_text",
-                   .kv_heads = 4,
+    [PP_GEMMA3] = {.kv_heads = 4,
                    .head_dim = 256,
                    .max_position = 131072,
                    .attention_bias = true,
@@ -187,24 +166,18 @@ static const char *known_type(const char *text)
     return text;
 }
 
-/* Finds an architecture by its model_type or by its class. The message also
- * lists the models with an image encoder, which the caller looked for before.
- */
+/* Finds an architecture by its model_type or by its class. */
 static int find_architecture(const struct pp_value *at, const char *text,
                              bool by_type, enum pp_architecture *out)
 {
-    const char *names[PP_N_ARCHITECTURES + PP_N_VISIONS] = {NULL};
-    int n = 0;
-    for (int a = 0; a < PP_N_ARCHITECTURES; a++)
-        names[n++] = by_type ? families[a].model_type
-                             : pp_architecture_name((enum pp_architecture)a);
-    for (int k = PP_VISION_NONE + 1; k < PP_N_VISIONS; k++)
-        names[n++] = by_type ? pp_config_vision_type((enum pp_vision_kind)k)
-                             : pp_vision_name((enum pp_vision_kind)k);
-    int i = pp_config_word(at, text, names);
-    assert(i < PP_N_ARCHITECTURES);
-    *out = (enum pp_architecture)i;
-    return i < 0 ? -1 : 0;
+    for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
+        const struct pp_family *f = pp_family_of((enum pp_architecture)a);
+        *out = (enum pp_architecture)a;
+        if (!strcmp(text, by_type ? f->model_type : f->architecture))
+            return 0;
+    }
+    return pp_value_fail(at, "'%.*s' is not a known model", PP_VALUE_QUOTE,
+                         text);
 }
 
 /* Finds a reward model by its class. */
@@ -262,7 +235,7 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
             ? check_labels(root, text)
             : find_architecture(&name, text, false, &m->architecture))
         return -1;
-    const char *type = families[m->architecture].model_type;
+    const char *type = pp_family_of(m->architecture)->model_type;
     if (!pp_config_find_set(root, "model_type", &name))
         return 0;
     if (pp_value_text(&name, &text))
@@ -377,9 +350,11 @@ int pp_config_read_language(const struct pp_value *root, struct pp_model *m)
         pp_config_check(root, m->architecture, PP_IN_MODEL))
         return -1;
     const struct family *f = &families[m->architecture];
-    bool gpt2 = m->architecture == PP_GPT2;
-    m->norm_eps = f->norm_eps > 0 ? f->norm_eps : 1e-6;
     m->init_range = 0.02;
+    bool gpt2 = m->architecture == PP_GPT2;
+    if (pp_family_of(m->architecture)->config)
+        return pp_config_read_family(root, m);
+    m->norm_eps = f->norm_eps > 0 ? f->norm_eps : 1e-6;
     if (gpt2 ? pp_config_read_gpt2(root, m) : read_sizes(root, f, m))
         return -1;
     return read_switches(root, f, m);
@@ -412,6 +387,9 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
         return -1;
     if (m->architecture == PP_GPT2)
         return pp_config_read_gpt2_rest(root, m);
+    if (pp_family_of(m->architecture)->config)
+        return m->windowed_rope.theta > 0 ? pp_config_read_two_ropes(root, m)
+                                          : pp_config_read_rope(root, m);
     const struct family *f = &families[m->architecture];
     if ((f->no_rope && pp_config_read_no_rope(root, m)) ||
         (f->windows && pp_config_read_window(root, m)) ||
@@ -420,6 +398,7 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
          pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps)))
         return -1;
     m->rope.theta = f->theta > 0 ? f->theta : 10000;
+    m->windowed_rope.theta = m->architecture == PP_GEMMA3 ? 10000 : 0;
     return m->architecture == PP_GEMMA3 ? pp_config_read_two_ropes(root, m)
                                         : pp_config_read_rope(root, m);
 }
@@ -507,7 +486,7 @@ bool pp_config_model(size_t i, struct pp_config_model *out)
             (enum pp_architecture)(a % PP_N_ARCHITECTURES);
         const char *name = a < PP_N_ARCHITECTURES ? pp_architecture_name(k)
                                                   : pp_family_of(k)->scoring;
-        *out = (struct pp_config_model){families[k].model_type, name,
+        *out = (struct pp_config_model){pp_family_of(k)->model_type, name,
                                         UINT64_C(1) << k};
         if (name && i-- == 0)
             return true;

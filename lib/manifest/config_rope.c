@@ -208,10 +208,11 @@ static int read_parameters(const struct pp_value *root,
     return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, at, m, r) : 0;
 }
 
-static struct pp_rope default_rope(double theta)
+static struct pp_rope default_rope(const struct pp_rope *given)
 {
     return (struct pp_rope){.type = PP_ROPE_DEFAULT,
-                            .theta = theta,
+                            .theta = given->theta,
+                            .odd = given->odd,
                             .factor = 1,
                             .attention_factor = 1,
                             .truncate = true};
@@ -232,7 +233,7 @@ static void set_yarn_of_oss(struct pp_rope *r)
 int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
-    m->rope = default_rope(m->rope.theta);
+    m->rope = default_rope(&m->rope);
     if (pp_config_opt_positive(root, "rope_theta", 1e30, &m->rope.theta) ||
         read_part(root, m))
         return -1;
@@ -248,8 +249,8 @@ int pp_config_read_two_ropes(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value list, at;
     struct pp_rope *full = &m->rope, *windowed = &m->windowed_rope;
-    *full = default_rope(m->rope.theta);
-    *windowed = default_rope(10000);
+    *full = default_rope(full);
+    *windowed = default_rope(windowed);
     if (pp_config_opt_positive(root, "rope_theta", 1e30, &full->theta) ||
         pp_config_opt_positive(root, "rope_local_base_freq", 1e30,
                                &windowed->theta))

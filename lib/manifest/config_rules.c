@@ -12,15 +12,19 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
 
 #define ALL (OF(N_ARCHITECTURES) - 1)
 #define ROTARY (ALL & ~OF(GPT2))
+/* The families from this one of model.h on. */
+#define FROM(family) (ALL & ~(OF(family) - 1))
+#define PARTIAL (OF(PHI3) | OF(GLM4_MOE) | OF(SOLAR_OPEN) | OF(MINIMAX_M2))
 #define GEMMAS (OF(GEMMA) | OF(GEMMA2) | OF(GEMMA3))
 #define V2_AND_V3 (OF(DEEPSEEK_V2) | OF(DEEPSEEK_V3))
 #define VL (OF(QWEN2_VIT) | OF(QWEN2_5_VIT) | OF(OMNI_VIT))
-#define WITH_EXPERTS \
-    (OF(QWEN3_MOE) | OF(QWEN2_MOE) | OF(MIXTRAL) | OF(GPT_OSS) | V2_AND_V3)
+#define WITH_EXPERTS                                                         \
+    (OF(QWEN3_MOE) | OF(QWEN2_MOE) | OF(MIXTRAL) | OF(GPT_OSS) | V2_AND_V3 | \
+     FROM(OLMOE))
 /* The other families with windows have one in every layer. */
 #define TYPED                                                            \
     (OF(QWEN2) | OF(QWEN3) | OF(QWEN2_MOE) | OF(GPT_OSS) | OF(SMOLLM3) | \
-     OF(GEMMA2) | OF(GEMMA3))
+     OF(GEMMA2) | OF(GEMMA3) | FROM(OLMO3))
 
 const char *const pp_layer_type_words[] = {"sliding_attention",
                                            "full_attention", NULL};
@@ -67,7 +71,7 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(GPT2), PP_IN_MODEL, "scale_attn_weights", PP_TRUE},
     {OF(GPT2), PP_IN_MODEL, "scale_attn_by_inverse_layer_idx", PP_FALSE},
     {OF(GPT2), PP_IN_MODEL, "add_cross_attention", PP_FALSE},
-    {OF(OLMO), PP_IN_MODEL, "clip_qkv", PP_NULL},
+    {OF(OLMO) | OF(OLMOE), PP_IN_MODEL, "clip_qkv", PP_NULL},
     {TYPED, PP_IN_MODEL, "layer_types", PP_WORD, pp_layer_type_words},
     {WITH_EXPERTS, PP_IN_MODEL, "router_jitter_noise", PP_NUMBER, NULL, 0},
     {WITH_EXPERTS, PP_IN_MODEL, "output_router_logits", PP_FALSE,
@@ -81,9 +85,9 @@ const struct pp_config_rule pp_config_rules[] = {
      pp_topk_method_words},
     {OF(DEEPSEEK_V3), PP_IN_MODEL, "scoring_func", PP_WORD, sigmoid},
     {OF(DEEPSEEK_V3), PP_IN_MODEL, "topk_method", PP_WORD, noaux},
-    {ROTARY & ~OF(PHI3), PP_IN_MODEL, "partial_rotary_factor", PP_NUMBER, NULL,
+    {ROTARY & ~PARTIAL, PP_IN_MODEL, "partial_rotary_factor", PP_NUMBER, NULL,
      1},
-    {ROTARY & ~OF(PHI3), PP_IN_ROPE, "partial_rotary_factor", PP_NUMBER, NULL,
+    {ROTARY & ~PARTIAL, PP_IN_ROPE, "partial_rotary_factor", PP_NUMBER, NULL,
      1},
     {ROTARY & ~OF(PHI3), PP_IN_ROPE, "rope_type", PP_WORD, pp_rope_words,
      .old = "type"},

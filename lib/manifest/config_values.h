@@ -86,6 +86,10 @@ int pp_config_read_moe(const struct pp_value *root,
 int pp_config_read_top_k(const struct pp_value *root,
                          struct pp_moe *e) PP_MUST_USE;
 
+/* Checks that the groups of a router suit its experts. */
+int pp_config_check_groups(const struct pp_value *root,
+                           const struct pp_moe *e) PP_MUST_USE;
+
 /* Reads the experts of DeepSeek. The other sizes of *m are set. */
 int pp_config_read_deepseek(const struct pp_value *root,
                             struct pp_model *m) PP_MUST_USE;
@@ -124,6 +128,15 @@ int pp_config_read_encoder(const struct pp_value *root, struct pp_model *m,
  * of norms. pprun trains the language model. */
 int pp_config_read_details(const struct pp_value *root,
                            struct pp_model *m) PP_MUST_USE;
+
+/* Reads a language model from the definitions of its family (model/parts.h) and
+ * of all: everything but the rotary embedding, for which m->rope and
+ * m->windowed_rope get the defaults of theta. */
+int pp_config_read_family(const struct pp_value *root,
+                          struct pp_model *m) PP_MUST_USE;
+
+/* Definitions of formula.h that all families share. */
+extern const char pp_config_definitions[];
 
 /* Reads a language model for planning: its architecture, sizes and biases. */
 int pp_config_read_language(const struct pp_value *root,

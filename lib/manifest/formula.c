@@ -151,8 +151,10 @@ static double call(struct scan *s, const char *function)
            : !strcmp(function, "count")  ? entries(find(f, key))
            : !strcmp(function, "letter") ? letter(f, key)
            : !strcmp(function, "has")    ? find(f, key) != NULL
-           : !strcmp(function, "in")     ? is_in(f, key, word)
-                                         : entry(f, key);
+           : !strcmp(function, "null")
+               ? json_is_null(json_object_get(f->config->value, key))
+           : !strcmp(function, "in") ? is_in(f, key, word)
+                                     : entry(f, key);
 }
 
 /* Finds a definition in a list. */
@@ -182,6 +184,21 @@ double pp_formula_of(struct pp_formulas *f, const char *name)
     if (isnan(x) && !f->missing[0])
         snprintf(f->missing, sizeof f->missing, "%.63s", name);
     return x;
+}
+
+const char *pp_formula_key(struct pp_formulas *f, const char *name,
+                           char key[NAME_TEXT])
+{
+    size_t n;
+    const char *text = defined(f->own, name, &n);
+    text = text ? text : defined(f->common, name, &n);
+    struct scan s = {f, text, text ? text + n : NULL};
+    for (; s.at < s.end; s.at++) {
+        take_name(&s, key);
+        if (*key && find(f, key))
+            return key;
+    }
+    return NULL;
 }
 
 bool pp_formula_holds(struct pp_formulas *f, const char *name)

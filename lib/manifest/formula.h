@@ -13,6 +13,7 @@
  *                    in mlp_layer_types, is the word w
  *   is(key,w)        the text of a key, or the entry of its list, is w
  *   has(key)         the key is set
+ *   null(key)        it is there, but null
  *   in(key,n)        a list has the number of the layer, where the first is n
  *   count(key)       the entries of a list
  *   letter(key)      the code of the layer's letter in a text
@@ -40,6 +41,11 @@ double pp_formula(struct pp_formulas *f, const char *text, size_t n);
 /* Returns the value of a name, and whether a name holds. */
 double pp_formula_of(struct pp_formulas *f, const char *name);
 bool pp_formula_holds(struct pp_formulas *f, const char *name);
+
+/* Returns the first key of the configuration that is set of those in the
+ * definition of a name, or NULL. */
+const char *pp_formula_key(struct pp_formulas *f, const char *name,
+                           char key[64]);
 
 /* Finds the next word of a text: *n characters. Returns NULL at the end. */
 const char *pp_formula_word(const char *text, size_t *n);

@@ -637,7 +637,7 @@ static int read_config(const struct pp_value *root,
                           : "sliding=has(layer_types)?type(sliding_attention):"
                             "has(sliding_window)&&(use_sliding_window|1)";
     struct outline o = {
-        .f = {.config = &config, .own = own, .common = pp_outline_definitions},
+        .f = {.config = &config, .own = own, .common = pp_config_definitions},
         .arena = a};
     if (!family && n == 0)
         return fail_unknown(root);

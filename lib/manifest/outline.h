@@ -47,11 +47,10 @@ struct pp_outline_family {
 /* Without a model_type it ends them. */
 extern const struct pp_outline_family pp_outline_families[];
 
-/* Parts of several families, and definitions that all share. */
+/* Parts of several families. */
 struct pp_outline_part {
     const char *name, *words;
 };
 extern const struct pp_outline_part pp_outline_parts[];
-extern const char pp_outline_definitions[];
 
 #endif

@@ -7,44 +7,6 @@
  * K experts of a token, Ie width of an expert, S width of shared experts. */
 #include "manifest/outline.h"
 
-const char pp_outline_definitions[] =
-    "H=hidden_size|n_embd|d_model V=vocab_size "
-    "L=num_hidden_layers|num_layers|n_layer|count(layers_block_type) "
-    "nh=num_attention_heads|n_head "
-    "nkv=num_key_value_heads|num_attention_groups|nh hd=head_dim|H/nh "
-    "latent=has(kv_lora_rank) "
-    "qk=latent?qk_nope_head_dim+qk_rope_head_dim:hd vd=v_head_dim|hd "
-    "pair=2*nh*(qk+vd) longest=max_position_embeddings|n_positions "
-    "I=intermediate_size "
-    "E=n_routed_experts|num_experts|num_local_experts|moe_num_experts "
-    "K=num_experts_per_tok|num_experts_per_token|moe_topk|moe_k|"
-    "moe_top_k|top_k_experts "
-    "used=K/E Ie=moe_intermediate_size|intermediate_size "
-    "n_shared=n_shared_experts|num_shared_experts|"
-    "moe_num_shared_experts|0 S=n_shared*Ie "
-    "sparse=has(mlp_layer_types)?mlp(sparse):l>=(first_k_dense_replace|0) "
-    "sliding=type(sliding_attention) "
-    "chunked=type(chunked_attention) "
-    "window=sliding?sliding_window:chunked?attention_chunk_size:index_topk|0 "
-    "index=index_n_heads*(2*index_head_dim+2) "
-    "qkv_bias=attention_bias o_bias=attention_bias tied=tie_word_embeddings "
-    /* Linear attention: heads and widths of keys and values. Its chunks have 64
-     * tokens. */
-    "recurs=type(linear_attention)||type(mamba) linear=recurs "
-    "lk=linear_num_key_heads lv=linear_num_value_heads "
-    "dk=linear_key_head_dim dv=linear_value_head_dim "
-    "delta=lv*(6*dk*dv+64*(4*dk+2*dv)) "
-    /* Mamba-2: heads, their width, states, groups, taps, chunks. */
-    "mh=mamba_n_heads|mamba_num_heads|num_heads "
-    "mp=mamba_d_head|mamba_head_dim|(mamba_expand*H/mh)|head_dim "
-    "mn=mamba_d_state|ssm_state_size|state_size "
-    "mg=mamba_n_groups|n_groups taps=mamba_d_conv|conv_kernel "
-    "mc=mamba_chunk_size|chunk_size mi=mh*mp mw=mi+2*mg*mn "
-    "tap_bias=mamba_conv_bias|use_conv_bias "
-    "proj_bias=mamba_proj_bias|use_bias gated_norm=mamba_rms_norm|1 "
-    "Is=shared_expert_intermediate_size pw=hidden_size_per_layer_input "
-    "scan=mh*(4*mn*mp+2*mc*(mn+mp)) state=delta|scan ";
-
 /* Parts whose tensors have other prefixes in other families. */
 #define LATENT(at)                                              \
     at "q_proj(nh*qk,H)@!q_lora_rank " at                       \
@@ -165,16 +127,10 @@ const struct pp_outline_part pp_outline_parts[] = {
 
 /* clang-format off */
 const struct pp_outline_family pp_outline_families[] = {
-    {"olmo3", "Olmo3ForCausalLM", "after_norms attention qk_norm_all mlp", NULL},
-    {"exaone4", "Exaone4ForCausalLM", "after_norms attention qk_norm mlp", NULL},
     {"glm", "GlmForCausalLM", "o_bias=0 norms attention fused_mlp", NULL},
     {"glm4", "Glm4ForCausalLM", "o_bias=0 norms post_self_attn_layernorm(H) "
      "post_mlp_layernorm(H) attention fused_mlp", NULL},
-    {"seed_oss", "SeedOssForCausalLM", "o_bias=attention_out_bias norms "
-     "attention mlp", NULL},
     {"ministral3", "Ministral3ForCausalLM", "norms attention mlp", NULL},
-    {"ministral", "MinistralForCausalLM", "norms attention mlp", NULL},
-    {"cwm", "CwmForCausalLM", "norms attention mlp", NULL},
     {"arcee", "ArceeForCausalLM", "norms attention plain_mlp", NULL},
     {"apertus", "ApertusForCausalLM", "attention_layernorm(H) "
      "feedforward_layernorm(H) attention qk_norm plain_mlp "
@@ -193,23 +149,10 @@ const struct pp_outline_family pp_outline_families[] = {
     {"starcoder2", "Starcoder2ForCausalLM", "norm_bias=1 qkv_bias=use_bias "
      "o_bias=use_bias tied=tie_word_embeddings|1 sliding=has(sliding_window) "
      "norms attention mlp.c_fc(I,H;use_bias) mlp.c_proj(H,I;use_bias)", NULL},
-    {"olmoe", "OlmoeForCausalLM", "Ie=I norms attention qk_norm_all experts",
-     NULL},
-    {"flex_olmo", "FlexOlmoForCausalLM", "Ie=I after_norms attention "
-     "qk_norm_all experts", NULL},
-    {"glm4_moe", "Glm4MoeForCausalLM", "o_bias=0 hd=head_dim|floor(H/nh) "
-     "norms attention qk_norm@use_qk_norm mlp@!sparse experts@sparse "
-     "shared_experts@sparse", NULL},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "norms latent_attention "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
-    {"dots1", "Dots1ForCausalLM", "norms attention qk_norm mlp@!sparse "
-     "experts@sparse shared_experts@sparse", NULL},
-    {"solar_open", "SolarOpenForCausalLM", "norms attention experts "
-     "shared_experts", NULL},
-    {"minimax_m2", "MiniMaxM2ForCausalLM", "norms attention qk_norm_all "
-     "experts", NULL},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "qkv_bias=use_bias "
      "o_bias=use_bias mlp_bias=use_bias head_bias=use_bias "
      "tied=tie_word_embeddings|1 sparse=l>=moe_layer_start_index&&"
@@ -222,8 +165,6 @@ const struct pp_outline_family pp_outline_families[] = {
      "self_attn.key_layernorm(hd) mlp.gate.wg(E,H) expert_matrices "
      "mlp.shared_mlp.gate_proj(I,H) mlp.shared_mlp.up_proj(I,H) "
      "mlp.shared_mlp.down_proj(H,I)", NULL},
-    {"hy_v3", "HYV3ForCausalLM", "norms attention qk_norm mlp@!sparse "
-     "experts@sparse shared_experts@sparse", NULL},
     {"granitemoe", "GraniteMoeForCausalLM", "Ie=I norms attention "
      "granite_experts", NULL},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM", "Ie=I norms attention "
@@ -242,8 +183,6 @@ const struct pp_outline_family pp_outline_families[] = {
      "self_attn.gate_proj(nh*hd,H) mlp@!sparse mlp.router.gate(E,H)@sparse "
      "mlp.expert_bias!(E)@sparse expert_matrices@sparse shared_experts@sparse",
      NULL},
-    {"exaone_moe", "ExaoneMoeForCausalLM", "norms attention qk_norm mlp@!sparse "
-     "experts@sparse shared_experts@sparse", NULL},
     {"mimo_v2_flash", "MiMoV2FlashForCausalLM",
      "nkv=num_key_value_heads*(sliding?2:1) norms attention sinks@sliding "
      "mlp@!sparse experts@sparse", NULL},

@@ -11,32 +11,16 @@
 
 const struct pp_family *pp_family_of(enum pp_architecture a)
 {
+#define FAMILY(id, table) [PP_##id] = &pp_family_##table,
     static const struct pp_family *const families[PP_END_ARCHITECTURES] = {
-        [PP_LLAMA] = &pp_family_llama,
-        [PP_QWEN2] = &pp_family_qwen2,
-        [PP_QWEN3] = &pp_family_qwen3,
-        [PP_MISTRAL] = &pp_family_mistral,
-        [PP_QWEN3_MOE] = &pp_family_qwen3_moe,
-        [PP_MIXTRAL] = &pp_family_mixtral,
-        [PP_GPT_OSS] = &pp_family_gpt_oss,
-        [PP_DEEPSEEK_V2] = &pp_family_deepseek_v2,
-        [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
-        [PP_GPT2] = &pp_family_gpt2,
-        [PP_CLIP] = &pp_family_clip,
+        PP_FAMILIES(FAMILY)[PP_CLIP] = &pp_family_clip,
         [PP_QWEN2_VIT] = &pp_family_qwen2_vit,
         [PP_QWEN2_5_VIT] = &pp_family_qwen2_5_vit,
         [PP_OMNI_VIT] = &pp_family_omni_vit,
         [PP_WHISPER] = &pp_family_whisper,
         [PP_OMNI_AUDIO] = &pp_family_omni_audio,
-        [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
-        [PP_SMOLLM3] = &pp_family_smollm3,
-        [PP_PHI3] = &pp_family_phi3,
-        [PP_OLMO] = &pp_family_olmo,
-        [PP_OLMO2] = &pp_family_olmo2,
-        [PP_GEMMA] = &pp_family_gemma,
-        [PP_GEMMA2] = &pp_family_gemma2,
-        [PP_GEMMA3] = &pp_family_gemma3,
     };
+#undef FAMILY
     return families[a];
 }
 

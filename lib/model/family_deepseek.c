@@ -23,21 +23,15 @@ static const struct pp_names names = {
             [PP_P_O_BIAS] = "self_attn.o_proj.bias",
             PP_NAMES_GATED_MLP,
             PP_NAMES_EXPERTS,
-            [PP_P_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
-            [PP_P_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
-            [PP_P_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
-            [PP_P_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight",
-            [PP_P_NEXT_EMBED] = "embed_tokens.weight",
-            [PP_P_NEXT_NORM] = "enorm.weight",
-            [PP_P_TRUNK_NORM] = "hnorm.weight",
-            [PP_P_JOIN] = "eh_proj.weight",
-            [PP_P_MTP_NORM] = "shared_head.norm.weight",
+            PP_NAMES_SHARED_EXPERTS,
+            PP_NAMES_AHEAD,
         },
     .buffers = {".inv_freq"},
 };
 
 #define FAMILY(id, text)                       \
     const struct pp_family pp_family_##id = {  \
+        .model_type = #id,                     \
         .architecture = text "ForCausalLM",    \
         .names = &names,                       \
         .norm = PP_PART_RMS_NORM,              \

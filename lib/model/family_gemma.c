@@ -22,8 +22,9 @@ static const struct pp_names names = {
     .buffers = {".inv_freq"},
 };
 
-#define FAMILY(id, text)                      \
+#define FAMILY(id, type, text)                \
     const struct pp_family pp_family_##id = { \
+        .model_type = type,                   \
         .architecture = text "ForCausalLM",   \
         .names = &names,                      \
         .norm = PP_PART_RMS_NORM,             \
@@ -35,5 +36,5 @@ static const struct pp_names names = {
         .geglu = true,                        \
     }
 
-FAMILY(gemma2, "Gemma2");
-FAMILY(gemma3, "Gemma3");
+FAMILY(gemma2, "gemma2", "Gemma2");
+FAMILY(gemma3, "gemma3_text", "Gemma3");

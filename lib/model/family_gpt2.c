@@ -33,6 +33,7 @@ static const struct pp_names names = {
 };
 
 const struct pp_family pp_family_gpt2 = {
+    .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
     .names = &names,
     .norm = PP_PART_LAYER_NORM,

@@ -23,6 +23,7 @@ static const struct pp_names names = {
 };
 
 const struct pp_family pp_family_gpt_oss = {
+    .model_type = "gpt_oss",
     .architecture = "GptOssForCausalLM",
     .names = &names,
     .norm = PP_PART_RMS_NORM,

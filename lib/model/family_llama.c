@@ -27,6 +27,7 @@ static const struct pp_names names = {
 
 #define FAMILY(id, text, attention_, mlp_)           \
     const struct pp_family pp_family_##id = {        \
+        .model_type = #id,                           \
         .architecture = text "ForCausalLM",          \
         .scoring = text "ForSequenceClassification", \
         .names = &names,                             \
@@ -46,6 +47,7 @@ FAMILY(qwen3_moe, "Qwen3Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
 /* Gemma Team, "Gemma: Open Models Based on Gemini Research and Technology",
  * 2024. family_gemma has its successors, which norm outputs too. */
 const struct pp_family pp_family_gemma = {
+    .model_type = "gemma",
     .architecture = "GemmaForCausalLM",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
@@ -54,4 +56,61 @@ const struct pp_family pp_family_gemma = {
     .from_zero = true,
     .scales_embedding = true,
     .geglu = true,
+};
+
+/* ByteDance Seed, "Seed-OSS", 2025. */
+const struct pp_family pp_family_seed_oss = {
+    .model_type = "seed_oss",
+    .architecture = "SeedOssForCausalLM",
+    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
+              "hd=null(head_dim)?H/nh:head_dim|128 qkv_bias=attention_bias|1 "
+              "o_bias=attention_out_bias",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+};
+
+/* Mistral AI, "Un Ministral, des Ministraux", 2024. */
+const struct pp_family pp_family_ministral = {
+    .model_type = "ministral",
+    .architecture = "MinistralForCausalLM",
+    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
+              "wide=null(sliding_window)?0:sliding_window|4096 "
+              "sliding=has(layer_types)?type(sliding_attention):1 o_bias=0 "
+              "qkv_bias=0",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+};
+
+/* FAIR CodeGen team, "CWM: An Open-Weights LLM for Research on Code Generation
+ * with World Models", 2025. */
+const struct pp_family pp_family_cwm = {
+    .model_type = "cwm",
+    .architecture = "CwmForCausalLM",
+    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
+              "hd=null(head_dim)?H/nh:head_dim|128 theta=1000000 "
+              "eps=rms_norm_eps|0.00001 "
+              "wide=null(sliding_window)?0:sliding_window|8192 "
+              "sliding=has(layer_types)?type(sliding_attention):l%4!=0 "
+              "o_bias=0 qkv_bias=0",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+};
+
+/* Muennighoff et al., "OLMoE: Open Mixture-of-Experts Language Models", 2024.
+ */
+const struct pp_family pp_family_olmoe = {
+    .model_type = "olmoe",
+    .architecture = "OlmoeForCausalLM",
+    .config = "qk_norm=1 norms_all_heads=1 eps=rms_norm_eps|0.00001 Ie=I S=0 "
+              "sparse=1",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
 };

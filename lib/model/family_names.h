@@ -45,6 +45,19 @@
     [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",     \
     [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight"
 
+#define PP_NAMES_SHARED_EXPERTS                                    \
+    [PP_P_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",       \
+    [PP_P_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",    \
+    [PP_P_SHARED_UP] = "mlp.shared_experts.up_proj.weight",        \
+    [PP_P_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight"
+
+#define PP_NAMES_AHEAD                             \
+    [PP_P_NEXT_EMBED] = "embed_tokens.weight",     \
+    [PP_P_NEXT_NORM] = "enorm.weight",             \
+    [PP_P_TRUNK_NORM] = "hnorm.weight",            \
+    [PP_P_JOIN] = "eh_proj.weight",                \
+    [PP_P_MTP_NORM] = "shared_head.norm.weight"
+
 /* clang-format on */
 
 #endif

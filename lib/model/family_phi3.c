@@ -17,6 +17,7 @@ static const struct pp_names names = {
 };
 
 const struct pp_family pp_family_phi3 = {
+    .model_type = "phi3",
     .architecture = "Phi3ForCausalLM",
     .names = &names,
     .norm = PP_PART_RMS_NORM,

@@ -19,26 +19,45 @@
 #include "model/slots.h"
 #include "model/tensor.h"
 
+/* The language models, as F(ID, table): PP_ID is the architecture, and
+ * pp_family_table (parts.h) describes it. deepseek_v3 is Moonlight and Kimi-K2,
+ * too, and gemma3 the language model of a Gemma 3. */
+#define PP_FAMILIES(F)          \
+    F(LLAMA, llama)             \
+    F(QWEN2, qwen2)             \
+    F(QWEN3, qwen3)             \
+    F(MISTRAL, mistral)         \
+    F(QWEN3_MOE, qwen3_moe)     \
+    F(MIXTRAL, mixtral)         \
+    F(GPT_OSS, gpt_oss)         \
+    F(DEEPSEEK_V3, deepseek_v3) \
+    F(GPT2, gpt2)               \
+    F(QWEN2_MOE, qwen2_moe)     \
+    F(SMOLLM3, smollm3)         \
+    F(PHI3, phi3)               \
+    F(DEEPSEEK_V2, deepseek_v2) \
+    F(OLMO, olmo)               \
+    F(OLMO2, olmo2)             \
+    F(GEMMA, gemma)             \
+    F(GEMMA2, gemma2)           \
+    F(GEMMA3, gemma3)           \
+    F(OLMO3, olmo3)             \
+    F(EXAONE4, exaone4)         \
+    F(SEED_OSS, seed_oss)       \
+    F(MINISTRAL, ministral)     \
+    F(CWM, cwm)                 \
+    F(OLMOE, olmoe)             \
+    F(FLEX_OLMO, flex_olmo)     \
+    F(DOTS1, dots1)             \
+    F(EXAONE_MOE, exaone_moe)   \
+    F(SOLAR_OPEN, solar_open)   \
+    F(HY_V3, hy_v3)             \
+    F(GLM4_MOE, glm4_moe)       \
+    F(MINIMAX_M2, minimax_m2)
+
+#define PP_FAMILY_ID(id, table) PP_##id,
 enum pp_architecture {
-    PP_LLAMA,
-    PP_QWEN2,
-    PP_QWEN3,
-    PP_MISTRAL,
-    PP_QWEN3_MOE,
-    PP_MIXTRAL,
-    PP_GPT_OSS,
-    PP_DEEPSEEK_V3, /* and Moonlight */
-    PP_GPT2,
-    PP_QWEN2_MOE,
-    PP_SMOLLM3,
-    PP_PHI3,
-    PP_DEEPSEEK_V2,
-    PP_OLMO,
-    PP_OLMO2,
-    PP_GEMMA,
-    PP_GEMMA2,
-    PP_GEMMA3, /* its language model */
-    PP_N_ARCHITECTURES,
+    PP_FAMILIES(PP_FAMILY_ID) PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP,
     PP_QWEN2_VIT, /* encoders of images: see pp_vision_tower */
@@ -48,6 +67,7 @@ enum pp_architecture {
     PP_OMNI_AUDIO,
     PP_END_ARCHITECTURES
 };
+#undef PP_FAMILY_ID
 
 /* Mixture of experts, which replaces the MLP of some layers. */
 struct pp_moe {

@@ -108,11 +108,15 @@ struct pp_names {
                                and nobody reads; or NULL */
 };
 
-/* An architecture: its class, its names, and the parts of its layers. A layer
- * without experts has a gated MLP in place of them. */
+/* An architecture: its class, its keys and names in files, and the parts of its
+ * layers. A layer without experts has a gated MLP in place of them. */
 struct pp_family {
+    const char *model_type;   /* "llama"; NULL: an encoder */
     const char *architecture; /* "LlamaForCausalLM" */
-    const char *scoring;      /* "LlamaForSequenceClassification", or NULL */
+    const char *config;  /* definitions of manifest/formula.h that differ from
+                            those of all; NULL: manifest/config_json.c has
+                            the keys of the family */
+    const char *scoring; /* "LlamaForSequenceClassification", or NULL */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
     bool norms_after;      /* norms follow attention and MLP ... */
@@ -134,16 +138,11 @@ bool pp_fqn_is_head(const char *fqn);
 const char *pp_embedding_name(const struct pp_model *m);
 const char *pp_head_name(const struct pp_model *m);
 
-/* The families, by the file that lists their names and parts. */
-extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
-    pp_family_mistral, pp_family_smollm3;
-extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
-    pp_family_qwen2_moe, pp_family_gpt_oss;
-extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
-extern const struct pp_family pp_family_gpt2, pp_family_phi3;
-extern const struct pp_family pp_family_olmo, pp_family_olmo2;
-extern const struct pp_family pp_family_gemma, pp_family_gemma2,
-    pp_family_gemma3;
+/* The families, and those of encoders. */
+#define PP_FAMILY_TABLE(id, table) \
+    extern const struct pp_family pp_family_##table;
+PP_FAMILIES(PP_FAMILY_TABLE)
+#undef PP_FAMILY_TABLE
 extern const struct pp_family pp_family_clip, pp_family_qwen2_vit,
     pp_family_qwen2_5_vit, pp_family_omni_vit, pp_family_whisper,
     pp_family_omni_audio;

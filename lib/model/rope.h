@@ -23,7 +23,8 @@ enum pp_rope_type {
 struct pp_rope {
     enum pp_rope_type type;
     double theta;
-    double factor;                            /* linear, llama3, yarn */
+    bool odd;      /* exponents count one element less than those that rotate */
+    double factor; /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double original_max_position;             /* llama3, yarn, longrope */
     double attention_factor; /* of cosines and sines; not 1: yarn, longrope */

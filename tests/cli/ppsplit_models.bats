@@ -201,7 +201,7 @@ rules() {
     diff <(rules "$SRCDIR/man/pp-models.7") <(rules models)
     [ "$(rules models | wc -l)" -gt 30 ]
     rules models | grep -Fx \
-        'clip_qkv|null (olmo)'
+        'clip_qkv|null (olmo, olmoe)'
     ppsplit --models --json >models.json
     # Both forms have the same rules.
     diff <(jq -r '[.[].refused[].key] | unique[]' models.json) \

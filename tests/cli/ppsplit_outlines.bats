@@ -100,7 +100,7 @@ rename() {
     jq 'del(.hidden_size)' m/config.json >c && mv c m/config.json
     run -2 --separate-stderr ppsplit -p 1 m
     [ "$stderr" = "ppsplit: m/config.json: 'hidden_size' is missing" ]
-    jq -c 'select(.type == "glm4_moe" and .size == "small") | .config |
+    jq -c 'select(.type == "mimo_v2_flash" and .size == "small") | .config |
         del(.moe_intermediate_size, .intermediate_size)' \
         "$SRCDIR/tests/golden/outlines.jsonl" >config.json
     run -2 --separate-stderr ppsplit -p 1 config.json
@@ -116,12 +116,12 @@ rename() {
     diff table again || true
     ppsplit --models --json | jq -e '[.[] | select(.trains.cpu | not)] |
         length > 20 and all(.plans and .refused == []) and
-        any(.model_type == "olmo3" and .architecture == "Olmo3ForCausalLM")'
-    ppsplit --models | grep -q '^olmo3 .* no$'
+        any(.model_type == "jamba" and .architecture == "JambaForCausalLM")'
+    ppsplit --models | grep -q '^jamba .* no$'
 }
 
 @test "parts that are left out, and recomputation, are said" {
-    jq -c 'select(.type == "glm4_moe" and .size == "small") | .config' \
+    jq -c 'select(.type == "mimo_v2_flash" and .size == "small") | .config' \
         "$SRCDIR/tests/golden/outlines.jsonl" >text.json
     jq '{architectures: ["Glm4vMoeForConditionalGeneration"],
         vision_config: {}, tie_word_embeddings: true,

@@ -5,56 +5,15 @@
 # wrote the expected values; the bounds are the promise of the project.
 
 bats_require_minimum_version 1.5.0
+load helpers
 
 LOSS=1e-5 GRADIENT=1e-4 TEN_LOSSES=1e-4
 # A gradient that is truly zero may differ by this much in norm.
 FLOOR=1e-7
 
 setup() {
-    GOLDEN=$SRCDIR/tests/golden
-    COMPARE=$BUILDDIR/tests/golden/compare_tensors
     cd "$BATS_TEST_TMPDIR"
     pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
-}
-
-# bins: prints the number of bins (pp-pack(5)).
-bins() { od -An -tu8 -j32 -N8 packed/index | tr -d ' '; }
-
-# plan MODEL RANKS: writes plan.json, whose step takes every bin.
-plan() { ppsplit -q -p "$2" "$1" | ppsched -q -s 1f1b -m "$(bins)" >plan.json; }
-
-# train CASE MODEL STEPS [OPTION...]: trains with the optimizer of the golden.
-train() {
-    local case=$1 model=$2 steps=$3
-    shift 3
-    local decay
-    decay=$(jq .optimizer.weight_decay "$GOLDEN/$case/expected.json")
-    pprun -q --data packed --weights "$model" --steps "$steps" --lr 1e-3 \
-        --betas 0.9,0.999 --eps 1e-8 --clip 1.0 --weight-decay "$decay" --decay-all \
-        "$@" plan.json >steps.jsonl
-}
-
-# Compares arrays of numbers. The tolerance is relative to the wanted number, or
-# to $least if that is larger.
-CLOSE='def close($tolerance; $got; $want; $least):
-    ($want | length) > 0 and ($got | length) == ($want | length)
-    and all(range($want | length); ($got[.] - $want[.] | fabs)
-            <= $tolerance * ([$want[.], -$want[.], $least] | max));'
-
-# agree FILE [TOLERANCE GOT WANT]...: compares what filters take from the steps and
-# from an object in FILE. One jq for all: it takes longer to start than to compare.
-# Returns 1 if they differ.
-agree() {
-    local file=$1 all=true status=0
-    shift
-    while [ $# -gt 0 ]; do
-        all+=" and close($1; \$got | $2; \$want | $3; 0)"
-        shift 3
-    done
-    jq -se --slurpfile want "$file" \
-        "$CLOSE . as \$got | \$want[0] as \$want | $all" steps.jsonl || status=$?
-    [ $status -eq 0 ] || cat steps.jsonl "$file"
-    return $status
 }
 
 # first_loss CASE: compares the loss of step 1.

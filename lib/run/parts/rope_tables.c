@@ -50,6 +50,7 @@ static double yarn(const struct pp_rope *r, size_t rotary, double frequency,
 
 double pp_rope_frequency(const struct pp_rope *r, size_t rotary, size_t i)
 {
+    rotary -= r->odd;
     double f = pow(r->theta, -2 * (double)i / (double)rotary);
     switch (r->type) {
     case PP_ROPE_LINEAR:

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* family_routed - families that have the router of DeepSeek-V3, but attend with
+ * grouped queries: sigmoids, of which a bias chooses, and shared experts. */
+#include "model/family_names.h"
+#include "model/parts.h"
+
+#define ROUTER "sigmoid=1 score_bias=1 two_best=1 "
+/* All names but those of the router and the shared experts. */
+#define NAMES                                                    \
+    PP_NAMES_NORMS_BEFORE, PP_NAMES_ATTENTION, PP_NAMES_QK_NORM, \
+        PP_NAMES_ATTENTION_BIASES, PP_NAMES_GATED_MLP,           \
+        [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",   \
+        [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",       \
+        [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight"
+#define SHARED(at)                                      \
+    [PP_P_SHARED_GATE] = "mlp." at ".gate_proj.weight", \
+    [PP_P_SHARED_UP] = "mlp." at ".up_proj.weight",     \
+    [PP_P_SHARED_DOWN] = "mlp." at ".down_proj.weight"
+#define ROUTED(router, bias, shared)                                           \
+    {                                                                          \
+        NAMES,                                                                 \
+            SHARED(shared), [PP_P_ROUTER] = router, [PP_P_ROUTER_BIAS] = bias, \
+                            PP_NAMES_AHEAD                                     \
+    }
+
+static const struct pp_names names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer = ROUTED("mlp.gate.weight", "mlp.gate.e_score_correction_bias",
+                    "shared_experts"),
+    .buffers = {".inv_freq"},
+};
+
+/* GLM-4.5 Team, "GLM-4.5: Agentic, Reasoning, and Coding (ARC) Foundation
+ * Models", 2025. */
+const struct pp_family pp_family_glm4_moe = {
+    .model_type = "glm4_moe",
+    .architecture = "Glm4MoeForCausalLM",
+    .config = ROUTER "hd=head_dim|floor(H/nh) rot=floor((part|0.5)*hd) "
+                     "eps=rms_norm_eps|0.00001 qk_norm=use_qk_norm o_bias=0 "
+                     "sparse=l>=(first_k_dense_replace|1) "
+                     "n_shared=n_shared_experts|1 topk_norm=norm_topk_prob|1 "
+                     "ahead=num_nextn_predict_layers|num_mtp_layers|1",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};
+
+/* rednote-hilab, "dots.llm1 Technical Report", 2025. */
+const struct pp_family pp_family_dots1 = {
+    .model_type = "dots1",
+    .architecture = "Dots1ForCausalLM",
+    .config = ROUTER "nkv=null(num_key_value_heads)?nh:num_key_value_heads|32 "
+                     "qk_norm=1 "
+                     "wide=null(sliding_window)?0:sliding_window|4096 "
+                     "sliding=has(layer_types)?type(sliding_attention):"
+                     "l>=(max_window_layers|62)",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};
+
+/* Upstage, "Solar Open Technical Report", 2026. */
+const struct pp_family pp_family_solar_open = {
+    .model_type = "solar_open",
+    .architecture = "SolarOpenForCausalLM",
+    .config = ROUTER "I=Ie hd=head_dim|128 rot=floor((part|1)*hd) "
+                     "theta=1000000 eps=rms_norm_eps|0.00001 sparse=1 "
+                     "n_shared=n_shared_experts|1 topk_norm=norm_topk_prob|1 "
+                     "Ie=moe_intermediate_size",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};
+
+static const struct pp_names exaone_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer = ROUTED("mlp.gate.weight", "mlp.e_score_correction_bias",
+                    "shared_experts"),
+    .buffers = {".inv_freq"},
+};
+
+/* LG AI Research, "K-EXAONE Technical Report", 2026. */
+const struct pp_family pp_family_exaone_moe = {
+    .model_type = "exaone_moe",
+    .architecture = "ExaoneMoeForCausalLM",
+    .config = ROUTER "nkv=num_key_value_heads|32 qk_norm=1 "
+                     "eps=rms_norm_eps|0.00001 "
+                     "wide=null(sliding_window)?0:sliding_window|4096 "
+                     "sliding=has(layer_types)?type(sliding_attention):"
+                     "wide>0&&(l+1)%(sliding_window_pattern|4)!=0 "
+                     "rotates=!wide||sliding qkv_bias=0 o_bias=0 "
+                     "sparse=has(mlp_layer_types)?mlp(sparse):"
+                     "l>=(first_k_dense_replace|1) "
+                     "n_shared=num_shared_experts|1 topk_norm=norm_topk_prob|1 "
+                     "scale=routed_scaling_factor|2.5",
+    .names = &exaone_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};
+
+static const struct pp_names hunyuan_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer = ROUTED("mlp.router.gate.weight", "mlp.expert_bias", "shared_mlp"),
+    .buffers = {".inv_freq"},
+};
+
+/* Tencent, "Hy3", 2026. */
+const struct pp_family pp_family_hy_v3 = {
+    .model_type = "hy_v3",
+    .architecture = "HYV3ForCausalLM",
+    .config = ROUTER "hd=head_dim|128 theta=11158840 qk_norm=1 "
+                     "eps=rms_norm_eps|0.00001 "
+                     "sparse=has(mlp_layer_types)?mlp(sparse):l>=1 "
+                     "n_shared=num_shared_experts|1 topk_norm=1 "
+                     "scale=router_scaling_factor|2.826",
+    .names = &hunyuan_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};

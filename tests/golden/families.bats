@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# families - compares pprun in fp64 with transformers: the loss and every gradient
+# of one step, and ten AdamW steps, of a tiny model of each family that a table
+# describes (scripts/gen-golden).
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
+}
+
+# run_family FAMILY MODEL STEPS [OPTION...]
+run_family() {
+    local family=$1 model=$2 steps=$3
+    shift 3
+    plan "$model" 2
+    train "families/$family" "$model" "$steps" --dtype fp64 "$@"
+}
+
+# family FAMILY
+family() {
+    local want=$GOLDEN/families/$1
+    run_family "$1" "$want/model" 1 --dump-grads grads.safetensors
+    "$COMPARE" 1e-6 1e-7 grads.safetensors "$want/grads.safetensors"
+    run_family "$1" "$want/model" 10
+    agree "$want/expected.json" 1e-9 'map(.loss)' .losses \
+        1e-7 'map(.grad_norm)' .grad_norms
+}
+
+# differs FAMILY CHANGE...: the comparison sees each change of config.json.
+differs() {
+    local family=$1 want=$GOLDEN/families/$1 change
+    shift
+    for change in "$@"; do
+        rm -rf other
+        cp -r "$want/model" other
+        jq "$change" "$want/model/config.json" >other/config.json
+        run_family "$family" other 1
+        run ! agree "$want/expected.json" 1e-6 'map(.loss)' '.losses[:1]'
+    done
+}
+
+@test "olmo3" { family olmo3; }
+@test "exaone4" { family exaone4; }
+@test "seed_oss" { family seed_oss; }
+@test "ministral" { family ministral; }
+@test "cwm" { family cwm; }
+@test "olmoe" { family olmoe; }
+@test "flex_olmo" { family flex_olmo; }
+@test "dots1" { family dots1; }
+@test "exaone_moe" { family exaone_moe; }
+@test "solar_open" { family solar_open; }
+@test "hy_v3" { family hy_v3; }
+@test "glm4_moe" { family glm4_moe; }
+@test "minimax_m2" { family minimax_m2; }
+
+@test "the comparison sees other windows, positions, routers and scales" {
+    differs olmo3 '.rope_parameters.sliding_attention.rope_theta = 200' \
+        '.sliding_window = 5' '.rope_parameters.full_attention.factor = 2'
+    differs exaone4 '.sliding_window = null | .layer_types = null'
+    differs glm4_moe '.n_group = 1 | .topk_group = 1' \
+        '.rope_parameters.partial_rotary_factor = 1' \
+        '.routed_scaling_factor = 1' '.norm_topk_prob = false'
+    differs minimax_m2 '.rotary_dim = 8 | del(.rope_parameters)'
+}

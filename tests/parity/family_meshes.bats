@@ -1,0 +1,50 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# family_meshes - the families of tests/golden/families on tensor-, context- and
+# expert-parallel ranks, in slices and with every recomputation: the numbers are
+# those of one rank.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    data 1 20 >data.jsonl
+    pppack -q -l 64 --cp 2 --tp 2 -o packed data.jsonl
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# verified FAMILY SCHEDULE OPTION...: a plan with these options of ppsplit.
+verified() {
+    local m=$SRCDIR/tests/golden/families/$1/model schedule=$2
+    shift 2
+    # shellcheck disable=SC2086
+    ppsplit -q "$@" "$m" | ppsched -q -s $schedule -m 4 >plan.json
+    pprun --verify --init 1 --data packed --dtype fp64 plan.json >table ||
+        { echo "$m $schedule $*"; cat table; return 1; }
+}
+
+# meshes FAMILY [OPTION...]: the options are those of ranks that divide experts.
+meshes() {
+    local family=$1
+    shift
+    verified "$family" 1f1b -p 2 --tp 2 --cp 2 --cp-exchange ring \
+        --recompute selective
+    verified "$family" zb-h1 -p 2 --recompute full "$@"
+    verified "$family" 'seq1f1b --slices 2' -p 2 "$@"
+}
+
+@test "olmo3" { meshes olmo3; }
+@test "exaone4" { meshes exaone4; }
+@test "seed_oss" { meshes seed_oss; }
+@test "ministral" { meshes ministral; }
+@test "cwm" { meshes cwm; }
+@test "olmoe" { meshes olmoe --ep 2 --dp 2; }
+@test "flex_olmo" { meshes flex_olmo --ep 2 --dp 2; }
+@test "dots1" { meshes dots1 --ep 2 --dp 2; }
+@test "exaone_moe" { meshes exaone_moe --ep 2 --dp 2; }
+@test "solar_open" { meshes solar_open --ep 2 --dp 2; }
+@test "hy_v3" { meshes hy_v3 --ep 2 --dp 2; }
+@test "glm4_moe" { meshes glm4_moe --ep 2 --dp 2; }
+@test "minimax_m2" { meshes minimax_m2 --ep 2 --dp 2; }
