@@ -355,19 +355,19 @@ static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
     struct pp_split_description d;
     struct pp_schedule schedule = {0};
     struct pp_manifest m;
-    if (pp_manifest_init(&m, &s->t.err))
-        return -1;
+    pp_manifest_init(&m);
     pp_split_describe(&s->plan, &a, &d);
     int rc = split_fill_manifest(s, &s->plan, &a, &m, &s->t.err) ||
                      pp_split_schedule(&s->plan, &d, &schedule, &s->t.err) ||
                      pp_manifest_set_schedule(&m, &schedule, &s->t.err) ||
                      pp_manifest_add_history(&m, "ppmesh", PP_VERSION, command,
-                                             &s->t.err) ||
-                     pp_manifest_write(&m, f, &s->t.err)
+                                             &s->t.err)
                  ? -1
                  : 0;
-    if (rc == 0)
+    if (rc == 0) {
+        pp_manifest_write(&m, f);
         split_say_runs(s, &m);
+    }
     pp_schedule_finish(&schedule);
     pp_manifest_finish(&m);
     pp_arena_finish(&a);

@@ -372,9 +372,10 @@ static int set_data(struct pack_input *in)
 static int replace_manifest(struct pack_input *in)
 {
     FILE *f = tool_open(in->t, in->o->manifest_name);
-    return f && pp_manifest_write(&in->manifest, f, &in->t->err) == 0
-               ? tool_close(in->t, f)
-               : -1;
+    if (!f)
+        return -1;
+    pp_manifest_write(&in->manifest, f);
+    return tool_close(in->t, f);
 }
 
 int pack_manifest_write(struct pack_input *in, int argc, char **argv)
@@ -388,6 +389,8 @@ int pack_manifest_write(struct pack_input *in, int argc, char **argv)
     free(args);
     if (rc != 0)
         return -1;
-    return is_stream(in->o) ? pp_manifest_write(&in->manifest, stdout, err)
-                            : replace_manifest(in);
+    if (!is_stream(in->o))
+        return replace_manifest(in);
+    pp_manifest_write(&in->manifest, stdout);
+    return 0;
 }

@@ -39,10 +39,10 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
     struct pp_mesh mesh = {g->n_rows, 1, 1, 1, 1};
     struct pp_plan_stage *stages =
         pp_calloc((size_t)g->n_stages, sizeof *stages);
-    int rc = pp_manifest_init(&p->manifest, err) ||
-             pp_manifest_set_stages(&p->manifest, &mesh, g, stages, err);
+    pp_manifest_init(&p->manifest);
+    int rc = pp_manifest_set_stages(&p->manifest, &mesh, g, stages, err);
     free(stages);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 const char *ppsched_import_name(const struct ppsched *p)

@@ -100,10 +100,9 @@ static int print_joined(struct split_job *j, struct pp_manifest *m, int argc,
         return -1;
     char *command = tool_command(argc, argv);
     int rc =
-        pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->t.err) ||
-                pp_manifest_write(m, f, &j->t.err)
-            ? -1
-            : 0;
+        pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->t.err);
+    if (rc == 0)
+        pp_manifest_write(m, f);
     free(command);
     return rc;
 }

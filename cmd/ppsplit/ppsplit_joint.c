@@ -93,8 +93,8 @@ void split_print_tried(const struct split_job *j, FILE *f)
 }
 
 /* Describes the search under x-search. */
-static int set_search(const struct split_job *j, struct pp_arena *a,
-                      struct pp_manifest *m, struct pp_err *err)
+static void set_search(const struct split_job *j, struct pp_arena *a,
+                       struct pp_manifest *m)
 {
     const struct pp_split_joint *x = &j->joint;
     struct pp_manifest_try *tries =
@@ -113,7 +113,7 @@ static int set_search(const struct split_job *j, struct pp_arena *a,
                                              pp_least_rule_names[x->bound.rule],
                                          .tries = tries,
                                          .n_tries = x->n_choices};
-    return pp_manifest_set_search(m, &s, err);
+    pp_manifest_set_search(m, &s);
 }
 
 int split_set_order(const struct split_job *j, struct pp_arena *a,
@@ -123,6 +123,8 @@ int split_set_order(const struct split_job *j, struct pp_arena *a,
     struct pp_schedule s = *order;
     if (j->joint.request.whole_head && s.kind == j->joint.request.kind)
         s.kind = "auto";
-    return pp_manifest_set_schedule(m, &s, err) || set_search(j, a, m, err) ? -1
-                                                                            : 0;
+    if (pp_manifest_set_schedule(m, &s, err))
+        return -1;
+    set_search(j, a, m);
+    return 0;
 }

@@ -112,28 +112,25 @@ static int check_generator(const struct pp_value *at,
 
 /* Sets the roles of units again if there are two encoders, which are not a
  * chain. */
-static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
+static void divide_roles(struct pp_manifest *m)
 {
     const struct pp_component *c = m->components;
     size_t n = m->model.n_units;
     if (pp_plan_language(pp_manifest_plan(m)) < 2 || !m->model.has_frozen)
-        return 0;
+        return;
     enum pp_role *roles = pp_arena_alloc(&m->arena, n, sizeof *roles);
     bool *frozen = pp_arena_alloc(&m->arena, n, sizeof *frozen);
-    if (!roles || !frozen)
-        return pp_value_no_memory(at);
     for (size_t i = 0; i < n; i++)
         frozen[i] = m->model.units[i].role != PP_ROLE_TRAINED;
     pp_roles_of(frozen, n, c[1].first_unit, c[2].first_unit, roles);
     for (size_t i = 0; i < n; i++)
         m->model.units[i].role = roles[i];
-    return 0;
 }
 
 int pp_components_join(const struct pp_value *at, struct pp_manifest *m)
 {
-    return check_branches(at, m) || check_generator(at, m) ||
-                   divide_roles(at, m)
-               ? -1
-               : 0;
+    if (check_branches(at, m) || check_generator(at, m))
+        return -1;
+    divide_roles(m);
+    return 0;
 }

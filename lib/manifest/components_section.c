@@ -294,11 +294,11 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
 }
 
 /* Fills the names of rows: of the components whose units they have. */
-static int name_rows(const struct pp_value *at, struct pp_manifest *m)
+static void name_rows(struct pp_manifest *m)
 {
     size_t n_rows = (size_t)m->graph.n_rows;
     const char **names = pp_arena_alloc(&m->arena, n_rows, sizeof *names);
-    for (size_t row = 0; names && row < n_rows; row++) {
+    for (size_t row = 0; row < n_rows; row++) {
         char text[256] = "";
         size_t n = 0;
         for (size_t i = 0; i < m->n_components; i++) {
@@ -312,11 +312,8 @@ static int name_rows(const struct pp_value *at, struct pp_manifest *m)
                                       n ? " and " : "", c->name);
         }
         names[row] = pp_arena_strdup(&m->arena, text);
-        if (!names[row])
-            return pp_value_no_memory(at);
     }
     m->row_names = names;
-    return names ? 0 : pp_value_no_memory(at);
 }
 
 int pp_read_components_section(const struct pp_value *at, void *manifest)
@@ -331,8 +328,6 @@ int pp_read_components_section(const struct pp_value *at, void *manifest)
     if (!m->has_model || !m->has_stages)
         return pp_value_fail(at, "components need 'model' and 'stages'");
     m->components = pp_arena_alloc(&m->arena, n, sizeof *m->components);
-    if (!m->components)
-        return pp_value_no_memory(at);
     size_t units = 0, n_encoders = n - 1;
     struct pp_value end = pp_value_item(at, n - 1), source;
     if (n > 1 && pp_value_find(&end, "source", &source))
@@ -355,7 +350,8 @@ int pp_read_components_section(const struct pp_value *at, void *manifest)
         if (check_stage(&stage, m, s))
             return -1;
     }
-    return name_rows(at, m);
+    name_rows(m);
+    return 0;
 }
 
 json_t *pp_write_components_section(const struct pp_manifest *m,
@@ -363,42 +359,35 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
                                     size_t n, struct pp_err *err)
 {
     json_t *list = json_array();
-    int bad = 0;
-    for (size_t i = 0; i < n && !bad; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct pp_component *c = &components[i];
         bool is_encoder = i + 1 + (components[n - 1].source != NULL) < n;
         struct pp_mesh mesh = c->apart ? c->mesh : shared_mesh(m, is_encoder);
         mesh.pp = c->n_ranks;
         const struct component_row part = {
             .c = *c, .first_rank = c->apart ? c->first_rank : -1};
-        json_t *o = json_object();
-        bad = pp_fields_put(o, pp_component_fields, &part, err);
-        bad |= pp_put(o, "mesh", pp_fields_write(pp_mesh_fields, &mesh, err));
-        bad |= json_array_append_new(list, o);
+        json_t *o = pp_fields_write(pp_component_fields, &part, err);
+        pp_put(o, "mesh", pp_fields_write(pp_mesh_fields, &mesh, err));
+        json_array_append_new(list, o);
     }
-    return pp_written(list, bad, err);
+    return list;
 }
 
 json_t *pp_write_stage_components(const json_t *stages,
                                   const struct pp_manifest *m,
                                   const struct pp_component *components,
-                                  size_t n, struct pp_err *err)
+                                  size_t n)
 {
     json_t *named = json_deep_copy(stages);
-    int bad = 0;
-    for (int s = 0; s < m->graph.n_stages && !bad; s++) {
+    for (int s = 0; s < m->graph.n_stages; s++) {
         json_t *stage = json_array_get(named, (size_t)s), *names = json_array();
         for (size_t i = 0; i < n; i++)
             if (has_units_of(&m->stages[s], &components[i]))
-                bad |= json_array_append_new(names,
-                                             json_string(components[i].name));
-        if (json_array_size(names) == 1) {
-            bad |=
-                json_object_set(stage, "component", json_array_get(names, 0));
-            json_decref(names);
-        } else {
-            bad |= pp_put(stage, "component", names);
-        }
+                json_array_append_new(names, json_string(components[i].name));
+        bool one = json_array_size(names) == 1;
+        json_object_set(stage, "component",
+                        one ? json_array_get(names, 0) : names);
+        json_decref(names);
     }
-    return pp_written(named, bad, err);
+    return named;
 }

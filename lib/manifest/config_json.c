@@ -468,11 +468,9 @@ int pp_model_read(const char *path, struct pp_model *m, struct pp_err *err)
     const char *slash = n && path[n - 1] == '/' ? "" : "/";
     struct pp_arena arena = {0};
     char *config = pp_arena_printf(&arena, "%s%s" CONFIG_NAME, path, slash);
-    const char *other =
-        config && !pp_file_exists(config) ? pp_foreign_dir(path) : NULL;
-    int rc = !config ? pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path)
-             : other ? pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, other)
-                     : read_file(config, m, err);
+    const char *other = pp_file_exists(config) ? NULL : pp_foreign_dir(path);
+    int rc = other ? pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, other)
+                   : read_file(config, m, err);
     pp_arena_finish(&arena);
     return rc;
 }

@@ -89,33 +89,30 @@ static bool is_set(const json_t *o, const char *key)
 }
 
 /* Sets a default if the key is not set. */
-static int imply(json_t *o, const char *key, int value)
+static void imply(json_t *o, const char *key, int value)
 {
-    return value == 0 || is_set(o, key)
-               ? 0
-               : json_object_set_new(o, key, json_integer(value));
+    if (value && !is_set(o, key))
+        pp_put(o, key, json_integer(value));
 }
 
-static int imply_real(json_t *o, const char *key, double value)
+static void imply_real(json_t *o, const char *key, double value)
 {
-    return !(value > 0) || is_set(o, key)
-               ? 0
-               : json_object_set_new(o, key, json_real(value));
+    if (value > 0 && !is_set(o, key))
+        pp_put(o, key, json_real(value));
 }
 
-static int complete(json_t *o, const struct language *l)
+static void complete(json_t *o, const struct language *l)
 {
     (void)json_object_del(o, "architectures");
-    int bad = json_object_set_new(o, "model_type", json_string(l->as));
-    bad |= imply(o, "hidden_size", l->hidden);
-    bad |= imply(o, "intermediate_size", l->intermediate);
-    bad |= imply(o, "num_hidden_layers", l->layers);
-    bad |= imply(o, "num_attention_heads", l->heads);
-    bad |= imply(o, "num_key_value_heads", l->kv_heads);
-    bad |= imply(o, "vocab_size", l->vocab);
-    bad |= imply_real(o, "rope_theta", l->theta);
-    bad |= imply_real(o, "rms_norm_eps", l->norm_eps);
-    return bad;
+    pp_put(o, "model_type", json_string(l->as));
+    imply(o, "hidden_size", l->hidden);
+    imply(o, "intermediate_size", l->intermediate);
+    imply(o, "num_hidden_layers", l->layers);
+    imply(o, "num_attention_heads", l->heads);
+    imply(o, "num_key_value_heads", l->kv_heads);
+    imply(o, "vocab_size", l->vocab);
+    imply_real(o, "rope_theta", l->theta);
+    imply_real(o, "rms_norm_eps", l->norm_eps);
 }
 
 /* The language model is in text_config, if there is one, or else in the whole
@@ -145,12 +142,8 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     int place = pp_config_word(&at, type, types);
     if (place < 0)
         return -1;
-    const struct language *l = &languages[place];
     json_t *whole = json_copy(text.value);
-    if (!whole || complete(whole, l)) {
-        json_decref(whole);
-        return pp_value_no_memory(&text);
-    }
+    complete(whole, &languages[place]);
     struct pp_value language = text;
     language.value = whole;
     int rc = pp_config_read_language(&language, m);

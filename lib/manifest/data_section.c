@@ -47,11 +47,11 @@ static int read_checksum(const struct pp_value *at, void *checksum)
     return 0;
 }
 
-static int put_checksum(json_t *o, const char *key, const void *checksum)
+static void put_checksum(json_t *o, const char *key, const void *checksum)
 {
-    return pp_put(o, key,
-                  json_sprintf("%s%016" PRIx64, checksum_kind,
-                               *(const uint64_t *)checksum));
+    pp_put(o, key,
+           json_sprintf("%s%016" PRIx64, checksum_kind,
+                        *(const uint64_t *)checksum));
 }
 
 /* A count of tokens has 32 bits in every format. */

@@ -138,13 +138,9 @@ static bool is_zero(const char *bytes, size_t n)
 json_t *pp_reals(size_t n, const double *x)
 {
     json_t *list = json_array();
-    int bad = 0;
     for (size_t i = 0; i < n; i++)
-        bad |= json_array_append_new(list, json_real(x[i]));
-    if (!bad)
-        return list;
-    json_decref(list);
-    return NULL;
+        json_array_append_new(list, json_real(x[i]));
+    return list;
 }
 
 static bool is_absent(const struct pp_doc_field *f, const void *member)
@@ -159,57 +155,62 @@ static bool is_absent(const struct pp_doc_field *f, const void *member)
     return v == f->absent || v < f->min || (!f->max_at && v > f->max);
 }
 
-static int put_object(json_t *object, const struct pp_doc_field *f,
-                      const void *member, struct pp_err *err)
+static void put_object(json_t *object, const struct pp_doc_field *f,
+                       const void *member, struct pp_err *err)
 {
     json_t *o = pp_fields_write(f->fields, member, err);
-    if (o && f->presence == PP_OPTIONAL && !json_object_size(o)) {
+    if (f->presence == PP_OPTIONAL && !json_object_size(o))
         json_decref(o);
-        return 0;
-    }
-    return pp_put(object, f->key, o);
+    else
+        pp_put(object, f->key, o);
 }
 
-static int put_field(json_t *o, const struct pp_doc_field *f,
-                     const char *record, struct pp_err *err)
+static void put_field(json_t *o, const struct pp_doc_field *f,
+                      const char *record, struct pp_err *err)
 {
     const void *member = record + f->offset;
-    if (f->type == PP_OWN)
-        return f->put ? f->put(o, f->key, member) : 0;
-    if (is_absent(f, member))
-        return 0;
+    if (f->type == PP_OWN && f->put)
+        f->put(o, f->key, member);
+    if (f->type == PP_OWN || is_absent(f, member))
+        return;
     switch (f->type) {
     case PP_INTEGER:
-        return pp_put(o, f->key, json_integer(load(member, f->size)));
+        pp_put(o, f->key, json_integer(load(member, f->size)));
+        break;
     case PP_REAL:
-        return pp_put(o, f->key, json_real(*(const double *)member));
+        pp_put(o, f->key, json_real(*(const double *)member));
+        break;
     case PP_REALS:
-        return pp_put(o, f->key, pp_reals(f->size / sizeof(double), member));
+        pp_put(o, f->key, pp_reals(f->size / sizeof(double), member));
+        break;
     case PP_FLAG:
-        return pp_put(o, f->key, json_boolean(*(const bool *)member));
+        pp_put(o, f->key, json_boolean(*(const bool *)member));
+        break;
     case PP_CHOICE:
-        return pp_put(o, f->key, json_string(f->words[load(member, f->size)]));
+        pp_put(o, f->key, json_string(f->words[load(member, f->size)]));
+        break;
     case PP_OBJECT:
-        return put_object(o, f, member, err);
+        put_object(o, f, member, err);
+        break;
     default:
-        return pp_put_text(o, f->key, *(const char *const *)member, err);
+        pp_put_text(o, f->key, *(const char *const *)member, err);
+        break;
     }
 }
 
-int pp_fields_put(json_t *object, const struct pp_doc_field *fields,
-                  const void *record, struct pp_err *err)
+void pp_fields_put(json_t *object, const struct pp_doc_field *fields,
+                   const void *record, struct pp_err *err)
 {
-    int bad = 0;
     for (; fields->key; fields++)
-        bad |= put_field(object, fields, record, err);
-    return bad;
+        put_field(object, fields, record, err);
 }
 
 json_t *pp_fields_write(const struct pp_doc_field *fields, const void *record,
                         struct pp_err *err)
 {
     json_t *o = json_object();
-    return pp_written(o, pp_fields_put(o, fields, record, err), err);
+    pp_fields_put(o, fields, record, err);
+    return o;
 }
 
 bool pp_fields_same(const struct pp_doc_field *fields, const void *a,

@@ -46,7 +46,7 @@ struct pp_doc_field {
         *fields; /* of an object, or of objects in a list */
     /* If PP_OWN; they take the member, or the record if there is none. */
     int (*read)(const struct pp_value *at, void *member);
-    int (*put)(json_t *object, const char *key, const void *member);
+    void (*put)(json_t *object, const char *key, const void *member);
 };
 
 /* The place of a member. */
@@ -67,12 +67,12 @@ int pp_value_object(const struct pp_value *at,
 int pp_fields_read(const struct pp_value *at, const struct pp_doc_field *fields,
                    void *record) PP_MUST_USE;
 
-/* Puts the record's members into an object under construction, which may be
- * NULL. */
-int pp_fields_put(json_t *object, const struct pp_doc_field *fields,
-                  const void *record, struct pp_err *err);
+/* Puts the record's members into an object. A text that is not UTF-8 fills *err
+ * (pp_put_text). */
+void pp_fields_put(json_t *object, const struct pp_doc_field *fields,
+                   const void *record, struct pp_err *err);
 
-/* Returns a new object of a record, or NULL with *err filled. */
+/* Returns a new object of a record. */
 json_t *pp_fields_write(const struct pp_doc_field *fields, const void *record,
                         struct pp_err *err) PP_MUST_USE;
 
@@ -81,7 +81,7 @@ json_t *pp_fields_write(const struct pp_doc_field *fields, const void *record,
 bool pp_fields_same(const struct pp_doc_field *fields, const void *a,
                     const void *b);
 
-/* Returns a list of n reals, or NULL. */
+/* Returns a list of n reals. */
 json_t *pp_reals(size_t n, const double *x);
 
 #endif

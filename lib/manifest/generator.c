@@ -23,11 +23,6 @@ struct join {
     struct pp_plan_model model;
 };
 
-static int fail_memory(struct pp_err *err)
-{
-    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-}
-
 static bool same_ranks(const struct pp_mesh *x, const struct pp_mesh *y)
 {
     return x->dp == y->dp && x->tp == y->tp && x->cp == y->cp && x->ep == y->ep;
@@ -163,16 +158,13 @@ static void set_state(struct pp_plan_unit *u, const struct pp_precision *types)
     u->weight_bytes = (double)s.weights;
 }
 
-static int name_unit(struct join *j, struct pp_plan_unit *u)
+static void name_unit(struct join *j, struct pp_plan_unit *u)
 {
     static const char prefix[] = PP_GENERATOR_PREFIX;
     size_t n = sizeof prefix + strlen(u->fqn);
     char *fqn = pp_arena_alloc(&j->arena, n, 1);
-    if (!fqn)
-        return -1;
     snprintf(fqn, n, "%s%s", prefix, u->fqn);
     u->fqn = fqn;
-    return 0;
 }
 
 /* Rows of layers for multi-token prediction are not among them. */
@@ -201,7 +193,7 @@ static void pass_on(const struct join *j, struct pp_plan_unit *units)
             rint(head->costs.out_bytes * pp_mesh_sharers(&j->to->mesh));
 }
 
-static int join_models(struct join *j, struct pp_err *err)
+static void join_models(struct join *j)
 {
     const struct pp_plan_model *a = &j->to->model, *b = &j->of->model;
     const struct pp_precision *types = pp_precision_find(a->dtype);
@@ -209,8 +201,6 @@ static int join_models(struct join *j, struct pp_err *err)
     *x = *a;
     x->n_units = a->n_units + b->n_units;
     x->units = pp_arena_alloc(&j->arena, x->n_units, sizeof *x->units);
-    if (!x->units)
-        return fail_memory(err);
     memcpy(x->units, a->units, a->n_units * sizeof *x->units);
     memcpy(x->units + a->n_units, b->units, b->n_units * sizeof *x->units);
     pass_on(j, x->units);
@@ -223,27 +213,22 @@ static int join_models(struct join *j, struct pp_err *err)
             set_state(&x->units[i], types ? types : pp_precisions);
         if (!generates)
             continue;
-        if (name_unit(j, &x->units[i]))
-            return fail_memory(err);
+        name_unit(j, &x->units[i]);
         scale_unit(j, &x->units[i]);
     }
-    return 0;
 }
 
-static int join_profiles(struct join *j, struct pp_profile *p,
-                         struct pp_err *err)
+static struct pp_profile join_profiles(struct join *j)
 {
     const struct pp_profile *a = &j->to->profile, *b = &j->of->profile;
-    *p = *a;
-    p->n_units = a->n_units + b->n_units;
-    p->units = pp_arena_alloc(&j->arena, p->n_units, sizeof *p->units);
-    if (!p->units)
-        return fail_memory(err);
-    memcpy(p->units, a->units, a->n_units * sizeof *p->units);
+    struct pp_profile p = *a;
+    p.n_units = a->n_units + b->n_units;
+    p.units = pp_arena_alloc(&j->arena, p.n_units, sizeof *p.units);
+    memcpy(p.units, a->units, a->n_units * sizeof *p.units);
     if (b->seconds_per_param > a->seconds_per_param)
-        p->seconds_per_param = b->seconds_per_param;
+        p.seconds_per_param = b->seconds_per_param;
     for (size_t i = 0; i < b->n_units; i++) {
-        struct pp_unit_seconds *u = &p->units[a->n_units + i];
+        struct pp_unit_seconds *u = &p.units[a->n_units + i];
         const double scale[] = {j->tokens, j->pairs};
         *u = b->units[i];
         u->fqn = j->model.units[a->n_units + i].fqn;
@@ -254,15 +239,15 @@ static int join_profiles(struct join *j, struct pp_profile *p,
             u->weight[k] *= scale[k];
         }
     }
-    return 0;
+    return p;
 }
 
 /* --- stages --- */
 
 /* Appends the stages of a plan to those of the graph. */
-static int add_stages(struct join *j, const struct pp_manifest *m,
-                      size_t first_unit, struct pp_graph *g,
-                      struct pp_plan_stage *stages)
+static void add_stages(struct join *j, const struct pp_manifest *m,
+                       size_t first_unit, struct pp_graph *g,
+                       struct pp_plan_stage *stages)
 {
     int base = g->n_stages;
     for (int s = 0; s < m->graph.n_stages; s++) {
@@ -270,8 +255,6 @@ static int add_stages(struct join *j, const struct pp_manifest *m,
         struct pp_stage_node *to = &g->stages[base + s];
         size_t n = (size_t)from->n_inputs + (base > 0 && s == 0);
         int *inputs = pp_arena_alloc(&j->arena, n, sizeof *inputs);
-        if (!inputs)
-            return -1;
         *to = (struct pp_stage_node){.row = g->n_rows + from->row,
                                      .copy_of = -1,
                                      .n_inputs = (int)n,
@@ -287,7 +270,6 @@ static int add_stages(struct join *j, const struct pp_manifest *m,
     }
     g->n_stages += m->graph.n_stages;
     g->n_rows += m->graph.n_rows;
-    return 0;
 }
 
 /* Adds up the units of the stages. */
@@ -303,18 +285,19 @@ static void sum_stages(const struct join *j, const struct pp_graph *g,
     }
 }
 
-static int join_stages(struct join *j, struct pp_graph *g,
-                       struct pp_plan_stage **stages, struct pp_err *err)
+/* Fills the graph and returns its stages. */
+static struct pp_plan_stage *join_stages(struct join *j, struct pp_graph *g)
 {
     size_t n = (size_t)(j->to->graph.n_stages + j->of->graph.n_stages);
-    *g = (struct pp_graph){.tied = {-1, -1}, .n_copies = 1};
-    g->stages = pp_arena_alloc(&j->arena, n, sizeof *g->stages);
-    *stages = pp_arena_alloc(&j->arena, n, sizeof **stages);
-    if (!g->stages || !*stages || add_stages(j, j->to, 0, g, *stages) ||
-        add_stages(j, j->of, j->to->model.n_units, g, *stages))
-        return fail_memory(err);
-    sum_stages(j, g, *stages);
-    return 0;
+    struct pp_plan_stage *stages = pp_arena_alloc(&j->arena, n, sizeof *stages);
+    *g = (struct pp_graph){.tied = {-1, -1},
+                           .n_copies = 1,
+                           .stages =
+                               pp_arena_alloc(&j->arena, n, sizeof *g->stages)};
+    add_stages(j, j->to, 0, g, stages);
+    add_stages(j, j->of, j->to->model.n_units, g, stages);
+    sum_stages(j, g, stages);
+    return stages;
 }
 
 /* --- components --- */
@@ -352,15 +335,13 @@ static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
 {
     struct pp_component *parts =
         pp_arena_alloc(&j->arena, j->to->n_components + 2, sizeof *parts);
-    struct pp_plan_stage *stages;
+    struct pp_mesh mesh = j->to->mesh;
     struct pp_profile profile;
     struct pp_graph graph;
-    struct pp_mesh mesh = j->to->mesh;
-    if (!parts)
-        return fail_memory(err);
-    if (join_models(j, err) || join_stages(j, &graph, &stages, err) ||
-        (j->to->has_profile && join_profiles(j, &profile, err)))
-        return -1;
+    join_models(j);
+    const struct pp_plan_stage *stages = join_stages(j, &graph);
+    if (j->to->has_profile)
+        profile = join_profiles(j);
     mesh.pp = graph.n_rows;
     size_t n = list_components(j, parts);
     return pp_manifest_set_model(out, &j->model, err) ||
@@ -400,8 +381,6 @@ int pp_manifest_add_generator(struct pp_manifest *m,
     if (check_plans(m, generator, err))
         return -1;
     json_t *document = json_deep_copy(m->document);
-    if (!document)
-        return fail_memory(err);
     json_object_del(document, "x-search"); /* it was without a generator */
     if (pp_manifest_load(document, PP_OWN_NAME, &out, err))
         return -1;

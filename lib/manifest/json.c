@@ -23,29 +23,27 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
-/* Returns true if jansson ran out of memory. It does not always say so: it may
- * leave the text empty, or call a string that it could not copy an invalid
- * token. A string that is really invalid has another message. */
-static bool is_memory(const json_error_t *e)
+static void *allocate(size_t bytes)
 {
-    static const char *const blamed[] = {
-        "invalid token near '\"",
-        "string or '}' expected near '\"",
-    };
-    if (json_error_code(e) == json_error_out_of_memory || !e->text[0])
-        return true;
-    for (size_t i = 0; i < sizeof blamed / sizeof *blamed; i++)
-        if (!strncmp(e->text, blamed[i], strlen(blamed[i])))
-            return true;
-    return false;
+    return pp_realloc(NULL, bytes, 1);
+}
+
+/* Makes jansson's allocations end the program, for every document. */
+static void end_without_memory(void)
+{
+    json_set_alloc_funcs(allocate, free);
+}
+
+json_t *pp_value_new(void)
+{
+    end_without_memory();
+    return json_object();
 }
 
 /* head is the n bytes that the document begins with. */
 static int fail_parse(const char *name, const void *head, size_t n,
                       const json_error_t *e, struct pp_err *err)
 {
-    if (is_memory(e))
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
     const char *other = pp_foreign_file(head, n);
     if (other)
         return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", name, other);
@@ -60,6 +58,7 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: is empty; a JSON document is expected", name);
     json_error_t e;
+    end_without_memory();
     *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     return *root ? 0 : fail_parse(name, text, n, &e, err);
 }
@@ -93,8 +92,7 @@ static size_t next_bytes(void *buffer, size_t bytes, void *ctx)
     s->is_blank &= is_blank(buffer, (size_t)n);
     if (!s->copy)
         return (size_t)n;
-    if (pp_try_array_reserve(s->copy, &s->room, s->n + 1, 1, s->err))
-        return (void)pp_fail_at(s->err, "%s: ", s->name), (size_t)-1;
+    pp_array_reserve(s->copy, &s->room, s->n + 1, 1);
     memcpy(*s->copy + s->n - n, buffer, (size_t)n);
     return (size_t)n;
 }
@@ -105,6 +103,7 @@ int pp_value_read_stream(FILE *f, const char *name, char **copy, size_t *n,
     struct json_stream s = {
         .f = f, .name = name, .is_blank = true, .copy = copy, .err = err};
     json_error_t e;
+    end_without_memory();
     *root = json_load_callback(next_bytes, &s, JSON_REJECT_DUPLICATES, &e);
     if (copy)
         *n = s.n;
@@ -171,18 +170,11 @@ static size_t write_finite(const char *text, size_t n, char *copy)
 int pp_value_read_python(const char *path, json_t **root, struct pp_err *err)
 {
     const void *text;
-    size_t n, finite;
+    size_t n;
     if (pp_file_map(path, &text, &n, err))
         return -1;
-    char *copy = NULL;
-    int rc = -1;
-    finite = write_finite(text, n, NULL);
-    if (finite == n)
-        rc = pp_value_parse(text, n, path, root, err);
-    else if (!(copy = malloc(finite + 1)))
-        pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    else
-        rc = pp_value_parse(copy, write_finite(text, n, copy), path, root, err);
+    char *copy = pp_calloc(write_finite(text, n, NULL) + 1, 1);
+    int rc = pp_value_parse(copy, write_finite(text, n, copy), path, root, err);
     free(copy);
     pp_file_unmap(text, n);
     return rc;
@@ -222,12 +214,6 @@ int pp_value_fail(const struct pp_value *at, const char *fmt, ...)
     return pp_value_fail_at(at);
 }
 
-int pp_value_no_memory(const struct pp_value *at)
-{
-    return pp_fail(at->source->err, PP_EXIT_SYSTEM, "%s: out of memory",
-                   at->source->name);
-}
-
 const char *pp_value_infinite(const json_t *value)
 {
     return json_string_value(json_object_get(value, "__float__"));
@@ -246,8 +232,6 @@ static int wrong_type(const struct pp_value *at, const char *wanted)
                              wanted);
     char *text =
         json_dumps(at->value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-    if (!text)
-        return pp_value_no_memory(at);
     pp_value_fail(at, "'%.*s' is not %s", PP_VALUE_QUOTE, text, wanted);
     free(text);
     return -1;
@@ -372,10 +356,8 @@ static int compare_strings(const void *a, const void *b)
 int pp_value_distinct(const struct pp_value *at, const void *records,
                       size_t size, size_t n)
 {
-    const char **names = calloc(n, sizeof *names);
+    const char **names = pp_calloc(n, sizeof *names);
     int rc = 0;
-    if (!names)
-        return pp_value_no_memory(at);
     for (size_t i = 0; i < n; i++)
         memcpy(&names[i], (const char *)records + i * size, sizeof *names);
     qsort(names, n, sizeof *names, compare_strings);
@@ -434,33 +416,18 @@ int pp_value_format(const struct pp_value *root, const char *format, int newest)
                : 0;
 }
 
-int pp_put(json_t *object, const char *key, json_t *takes)
+void pp_put(json_t *object, const char *key, json_t *takes)
 {
-    return json_object_set_new(object, key, takes);
+    json_object_set_new(object, key, takes);
 }
 
-int pp_put_text(json_t *object, const char *key, const char *s,
-                struct pp_err *err)
+void pp_put_text(json_t *object, const char *key, const char *s,
+                 struct pp_err *err)
 {
     json_t *value = json_string(s);
-    if (!value) {
-        /* jansson fails if memory runs out or if s is not UTF-8. Only the
-         * second succeeds unchecked. */
-        value = json_string_nocheck(s);
-        if (value) {
-            json_decref(value);
-            return pp_fail(err, PP_EXIT_INPUT, "%s: '%.*s' is not UTF-8", key,
-                           PP_VALUE_QUOTE, s);
-        }
-    }
-    return pp_put(object, key, value);
-}
-
-json_t *pp_written(json_t *value, int bad, struct pp_err *err)
-{
-    if (!bad && value)
-        return value;
-    json_decref(value);
-    pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return NULL;
+    if (value)
+        pp_put(object, key, value);
+    else
+        pp_fail(err, PP_EXIT_INPUT, "%s: '%.*s' is not UTF-8", key,
+                PP_VALUE_QUOTE, s);
 }

@@ -3,7 +3,8 @@
  *
  * Private to lib/manifest. A struct pp_value is a value and its parents, on the
  * reader's stack; the JSON pointer is formatted only after a failure. Every
- * failure is one line, "name: /pointer: reason", with PP_EXIT_INPUT. */
+ * failure is one line, "name: /pointer: reason", with PP_EXIT_INPUT. jansson's
+ * allocations end the program if memory runs out, as those of base/alloc.h. */
 #ifndef PP_MANIFEST_JSON_H
 #define PP_MANIFEST_JSON_H
 
@@ -57,11 +58,10 @@ int pp_value_read_python(const char *path, json_t **root,
 const char *pp_value_infinite(const json_t *value);
 
 /* pp_value_fail reports an error with its place. pp_value_fail_at puts the
- * place in front of an error that is there already. All three return -1. */
+ * place in front of an error that is there already. Both return -1. */
 int pp_value_fail(const struct pp_value *at, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 int pp_value_fail_at(const struct pp_value *at);
-int pp_value_no_memory(const struct pp_value *at);
 
 /* Finds a member of an object. Returns false if it is absent; *out then still
  * names its place. */
@@ -112,14 +112,13 @@ int pp_value_get_text(const struct pp_value *object, const char *key,
 int pp_value_format(const struct pp_value *root, const char *format,
                     int newest) PP_MUST_USE;
 
-/* Adds a member to an object under construction. object and takes may be NULL,
- * so that a writer checks for memory once, with pp_written. */
-int pp_put(json_t *object, const char *key, json_t *takes);
-int pp_put_text(json_t *object, const char *key, const char *s,
-                struct pp_err *err);
+/* Returns a new object: the root of a document. */
+json_t *pp_value_new(void);
 
-/* Returns value if nothing failed; otherwise frees it, fills *err and returns
- * NULL. */
-json_t *pp_written(json_t *value, int bad, struct pp_err *err);
+/* Adds a member to an object. A text that is not UTF-8 is left out and fills
+ * *err: a writer looks at it once, at its end. */
+void pp_put(json_t *object, const char *key, json_t *takes);
+void pp_put_text(json_t *object, const char *key, const char *s,
+                 struct pp_err *err);
 
 #endif

@@ -61,16 +61,15 @@ static int read_levels(const struct pp_value *at, void *machine)
     return 0;
 }
 
-static int put_levels(json_t *o, const char *key, const void *machine)
+static void put_levels(json_t *o, const char *key, const void *machine)
 {
     const struct pp_machine *m = machine;
-    struct pp_err err = {0};
+    struct pp_err none = {0}; /* levels have no text */
     json_t *list = json_array();
-    int bad = 0;
     for (size_t i = 0; i < m->n_levels; i++)
-        bad |= json_array_append_new(
-            list, pp_fields_write(level_fields, &m->levels[i], &err));
-    return bad | pp_put(o, key, list);
+        json_array_append_new(
+            list, pp_fields_write(level_fields, &m->levels[i], &none));
+    pp_put(o, key, list);
 }
 
 #define AT(member) PP_AT(struct pp_machine, member)
@@ -109,8 +108,7 @@ static int read_root(const struct pp_value *root, struct pp_arena *a,
     }
     if (pp_fields_read(root, pp_machine_fields, m))
         return -1;
-    if (m->gpu && !(m->gpu = pp_arena_strdup(a, m->gpu)))
-        return pp_value_no_memory(root);
+    m->gpu = m->gpu ? pp_arena_strdup(a, m->gpu) : NULL;
     return 0;
 }
 

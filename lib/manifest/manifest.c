@@ -104,13 +104,19 @@ void pp_manifest_finish(struct pp_manifest *m)
     *m = (struct pp_manifest){0};
 }
 
+/* Returns a manifest without sections, which takes the document. */
+static struct pp_manifest unread(json_t *document)
+{
+    return (struct pp_manifest){
+        .document = document, .mesh = {1, 1, 1, 1, 1}, .graph.tied = {-1, -1}};
+}
+
 int pp_manifest_load(json_t *document, const char *name, struct pp_manifest *m,
                      struct pp_err *err)
 {
     const struct pp_value_source source = {name, err};
     const struct pp_value root = {.source = &source, .value = document};
-    *m = (struct pp_manifest){
-        .document = document, .mesh = {1, 1, 1, 1, 1}, .graph.tied = {-1, -1}};
+    *m = unread(document);
     if (!read_version(&root) && !pp_fields_read(&root, pp_manifest_fields, m))
         return 0;
     pp_manifest_finish(m);
@@ -147,54 +153,25 @@ int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
     return pp_manifest_load(document, name, m, err);
 }
 
-int pp_manifest_init(struct pp_manifest *m, struct pp_err *err)
+void pp_manifest_init(struct pp_manifest *m)
 {
-    *m = (struct pp_manifest){0};
-    json_t *document = json_object();
-    int bad = pp_put(document, "format", json_string(FORMAT));
-    bad |= pp_put(document, "version", json_integer(PP_MANIFEST_VERSION));
-    document = pp_written(document, bad, err);
-    return document ? pp_manifest_load(document, PP_OWN_NAME, m, err) : -1;
+    *m = unread(pp_value_new());
+    pp_put(m->document, "format", json_string(FORMAT));
+    pp_put(m->document, "version", json_integer(PP_MANIFEST_VERSION));
 }
 
-/* Keeps the x- keys of a section that is replaced. */
-static int keep_extensions(const json_t *document, const char *key,
-                           json_t *section)
+/* Puts section, which it takes, in the place of another one, whose x- keys it
+ * keeps. */
+static void replace(json_t *document, const char *key, json_t *section)
 {
     json_t *old = json_object_get(document, key), *value;
     const char *name;
-    int bad = 0;
     json_object_foreach(old, name, value)
     {
         if (!strncmp(name, "x-", 2))
-            bad |= json_object_set(section, name, value);
+            json_object_set(section, name, value);
     }
-    return bad;
-}
-
-/* Returns a copy of the document to change. The copies share sections until one
- * is replaced, so that *m stays as it is if the change is refused. */
-static json_t *begin_change(const struct pp_manifest *m, struct pp_err *err)
-{
-    json_t *document = json_copy(m->document);
-    if (!document)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return document;
-}
-
-/* Puts section in its place and takes it. section is NULL if *err is filled. */
-static int replace(json_t *document, const char *key, json_t *section,
-                   struct pp_err *err)
-{
-    if (!section)
-        return -1;
-    if (keep_extensions(document, key, section) ||
-        json_object_set(document, key, section)) {
-        json_decref(section);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    json_decref(section);
-    return 0;
+    pp_put(document, key, section);
 }
 
 /* Replaces *m by *fresh, and corrects the pointers that point into the
@@ -207,51 +184,43 @@ static void swap_in(struct pp_manifest *m, struct pp_manifest *fresh)
         m->schedule.graph = &m->graph;
 }
 
-/* Reads the changed document, takes it, and replaces the old one. */
+/* Reads the changed document, takes it, and replaces the old one. Fails if a
+ * text was not UTF-8. */
 static int commit(struct pp_manifest *m, json_t *document, struct pp_err *err)
 {
     struct pp_manifest fresh;
+    if (err->code != PP_EXIT_OK) {
+        json_decref(document);
+        return -1;
+    }
     if (pp_manifest_load(document, PP_OWN_NAME, &fresh, err))
         return -1;
     swap_in(m, &fresh);
     return 0;
 }
 
-static int change_section(struct pp_manifest *m, json_t *document,
-                          const char *key, json_t *section, struct pp_err *err)
-{
-    if (replace(document, key, section, err)) {
-        json_decref(document);
-        return -1;
-    }
-    return commit(m, document, err);
-}
-
-/* Sets a section that no other section depends on, and takes it. section is
- * NULL if *err is filled. */
+/* Sets a section that no other section depends on, and takes it. The change is
+ * made to a copy of the document, which shares the other sections, so that *m
+ * stays as it is if the change is refused. */
 static int set_section(struct pp_manifest *m, const char *key, json_t *section,
                        struct pp_err *err)
 {
-    json_t *document = begin_change(m, err);
-    if (document)
-        return change_section(m, document, key, section, err);
-    json_decref(section);
-    return -1;
+    json_t *document = json_copy(m->document);
+    replace(document, key, section);
+    return commit(m, document, err);
 }
 
 int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_plan_model *model, struct pp_err *err)
 {
-    json_t *document = begin_change(m, err);
-    if (!document)
-        return -1;
+    json_t *document = json_copy(m->document);
     json_object_del(document, "profile");
     json_object_del(document, "microbatch");
     json_object_del(document, "stages");
     json_object_del(document, "components");
     json_object_del(document, "schedule");
-    return change_section(m, document, "model",
-                          pp_write_model_section(model, err), err);
+    replace(document, "model", pp_write_model_section(model, err));
+    return commit(m, document, err);
 }
 
 int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
@@ -300,9 +269,8 @@ static int keep_schedule(const struct pp_manifest *old, struct pp_manifest *m,
 {
     if (!old->has_schedule || !same_graph(&old->graph, &m->graph))
         return 0;
-    json_t *schedule = json_object_get(old->document, "schedule");
-    if (json_object_set(m->document, "schedule", schedule))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    json_object_set(m->document, "schedule",
+                    json_object_get(old->document, "schedule"));
     return commit(m, json_incref(m->document), err);
 }
 
@@ -311,20 +279,14 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_plan_stage *stages,
                            struct pp_err *err)
 {
-    json_t *document = begin_change(m, err);
-    if (!document)
-        return -1;
+    json_t *document = json_copy(m->document);
     json_object_del(document, "components");
     json_object_del(document, "schedule");
-    struct pp_manifest fresh;
-    if (replace(document, "mesh", pp_fields_write(pp_mesh_fields, mesh, err),
-                err) ||
-        replace(document, "stages",
-                pp_write_stages_section(&m->model, graph, stages, err), err)) {
-        json_decref(document);
-        return -1;
-    }
-    if (pp_manifest_load(document, PP_OWN_NAME, &fresh, err))
+    replace(document, "mesh", pp_fields_write(pp_mesh_fields, mesh, err));
+    replace(document, "stages",
+            pp_write_stages_section(&m->model, graph, stages, err));
+    struct pp_manifest fresh = {0};
+    if (commit(&fresh, document, err))
         return -1;
     if (keep_schedule(m, &fresh, err)) {
         pp_manifest_finish(&fresh);
@@ -339,26 +301,18 @@ int pp_manifest_set_components(struct pp_manifest *m,
                                struct pp_err *err)
 {
     struct pp_component *all = pp_arena_alloc(&m->arena, n, sizeof *all);
-    json_t *document = begin_change(m, err), *stages;
-    if (!document)
-        return -1;
-    if (!all) {
-        json_decref(document);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    json_t *document = json_copy(m->document);
     for (size_t i = 0; i < n; i++) {
         all[i] = components[i];
         all[i].first_unit =
             i > 0 ? all[i - 1].first_unit + all[i - 1].n_units : 0;
     }
-    stages = pp_write_stage_components(json_object_get(document, "stages"), m,
-                                       all, n, err);
-    if (replace(document, "stages", stages, err)) {
-        json_decref(document);
-        return -1;
-    }
-    return change_section(m, document, "components",
-                          pp_write_components_section(m, all, n, err), err);
+    replace(document, "stages",
+            pp_write_stage_components(json_object_get(document, "stages"), m,
+                                      all, n));
+    replace(document, "components",
+            pp_write_components_section(m, all, n, err));
+    return commit(m, document, err);
 }
 
 int pp_manifest_set_data(struct pp_manifest *m,
@@ -381,13 +335,16 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
 {
     const struct history_entry texts = {tool, version, args};
     json_t *entry = pp_fields_write(entry_fields, &texts, err);
-    if (!entry)
-        return -1;
     json_t *history = json_object_get(m->document, "history");
-    int bad = history ? json_array_append(history, entry)
-                      : pp_put(m->document, "history", json_pack("[O]", entry));
-    json_decref(entry);
-    return bad ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory") : 0;
+    if (err->code != PP_EXIT_OK) {
+        json_decref(entry);
+        return -1;
+    }
+    if (history)
+        json_array_append_new(history, entry);
+    else
+        pp_put(m->document, "history", json_pack("[o]", entry));
+    return 0;
 }
 
 struct pp_plan pp_manifest_plan(const struct pp_manifest *m)
@@ -418,8 +375,6 @@ struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *section = json_object_get(m->document, keys[i]);
         char *text = json_dumps(section, JSON_COMPACT | JSON_SORT_KEYS);
-        if (section && !text)
-            return name;
         hash = pp_fnv(hash, text, text ? strlen(text) : 0);
         free(text);
     }
@@ -427,10 +382,7 @@ struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m)
     return name;
 }
 
-int pp_manifest_write(const struct pp_manifest *m, FILE *f, struct pp_err *err)
+void pp_manifest_write(const struct pp_manifest *m, FILE *f)
 {
-    if (!m->document)
-        return pp_fail(err, PP_EXIT_SYSTEM, "there is no manifest to write");
     pp_value_print(m->document, f);
-    return 0;
 }

@@ -83,7 +83,7 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
                       struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Makes an empty manifest, which has format and version only. */
-int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
+void pp_manifest_init(struct pp_manifest *m);
 
 /* Setters replace a section of the document and refresh the parsed members.
  * They keep no reference to their arguments. A new model removes profile,
@@ -132,9 +132,8 @@ int pp_manifest_add_generator(struct pp_manifest *m,
                               struct pp_err *err) PP_MUST_USE;
 
 /* Sets x-search, which no tool reads. */
-int pp_manifest_set_search(struct pp_manifest *m,
-                           const struct pp_manifest_search *x,
-                           struct pp_err *err) PP_MUST_USE;
+void pp_manifest_set_search(struct pp_manifest *m,
+                            const struct pp_manifest_search *x);
 
 /* Appends {"tool", "version", "args"} to history. */
 int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
@@ -142,7 +141,7 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
                             struct pp_err *err) PP_MUST_USE;
 
 /* The name of a plan in a trace: a hash of model, mesh and stages in 16 digits,
- * or an empty text if there is no model or no memory. */
+ * or an empty text if there is no model. */
 struct pp_plan_name {
     char text[17];
 };
@@ -150,8 +149,7 @@ struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m);
 
 /* Writes the document with a fixed order of keys, an indent of two spaces and
  * one row of actions a line. The caller checks the stream for errors. */
-int pp_manifest_write(const struct pp_manifest *m, FILE *f,
-                      struct pp_err *err) PP_MUST_USE;
+void pp_manifest_write(const struct pp_manifest *m, FILE *f);
 
 /* Frees everything. m may be zeroed. */
 void pp_manifest_finish(struct pp_manifest *m);

@@ -19,12 +19,11 @@ static int read_zero(const struct pp_value *at, void *mesh)
     return 0;
 }
 
-static int put_zero(json_t *o, const char *key, const void *mesh)
+static void put_zero(json_t *o, const char *key, const void *mesh)
 {
     const struct pp_mesh *x = mesh;
-    return x->whole_state || x->divided_weights
-               ? pp_put(o, key, json_integer(x->whole_state ? 0 : 3))
-               : 0;
+    if (x->whole_state || x->divided_weights)
+        pp_put(o, key, json_integer(x->whole_state ? 0 : 3));
 }
 
 static int read_order(const struct pp_value *at, void *mesh)
@@ -40,12 +39,13 @@ static int read_order(const struct pp_value *at, void *mesh)
                                PP_VALUE_QUOTE, text);
 }
 
-static int put_order(json_t *o, const char *key, const void *mesh)
+static void put_order(json_t *o, const char *key, const void *mesh)
 {
     const struct pp_mesh *x = mesh;
     char order[PP_MESH_ORDER_TEXT];
     pp_mesh_write_order(x, order);
-    return x->order ? pp_put(o, key, json_string(order)) : 0;
+    if (x->order)
+        pp_put(o, key, json_string(order));
 }
 
 #define AT(member) PP_AT(struct pp_mesh, member)

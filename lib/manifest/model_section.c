@@ -35,19 +35,18 @@ int pp_read_workspace(const struct pp_value *at, void *workspace)
     return 0;
 }
 
-static int put_workspace(json_t *o, const char *key, const void *workspace)
+static void put_workspace(json_t *o, const char *key, const void *workspace)
 {
     struct pp_workspace w = *(const struct pp_workspace *)workspace;
     size_t *from[PP_WORKSPACE_NUMBERS - 1];
     if (!w.fixed)
-        return 0;
+        return;
     list_workspace(&w, from);
     json_t *numbers = json_array();
-    int bad = json_array_append_new(numbers, json_real(w.token));
+    json_array_append_new(numbers, json_real(w.token));
     for (int i = 1; i < PP_WORKSPACE_NUMBERS; i++)
-        bad |= json_array_append_new(numbers,
-                                     json_integer((json_int_t)*from[i - 1]));
-    return bad | pp_put(o, key, numbers);
+        json_array_append_new(numbers, json_integer((json_int_t)*from[i - 1]));
+    pp_put(o, key, numbers);
 }
 
 static int read_frozen(const struct pp_value *at, void *role)
@@ -59,11 +58,10 @@ static int read_frozen(const struct pp_value *at, void *role)
     return 0;
 }
 
-static int put_frozen(json_t *o, const char *key, const void *role)
+static void put_frozen(json_t *o, const char *key, const void *role)
 {
-    return *(const enum pp_role *)role == PP_ROLE_TRAINED
-               ? 0
-               : pp_put(o, key, json_true());
+    if (*(const enum pp_role *)role != PP_ROLE_TRAINED)
+        pp_put(o, key, json_true());
 }
 
 #define AT(member) PP_AT(struct pp_plan_mode, member)
@@ -114,10 +112,11 @@ static int read_trainer(const struct pp_value *at, void *trainer)
                                PP_VALUE_QUOTE, *name);
 }
 
-static int put_trainer(json_t *o, const char *key, const void *trainer)
+static void put_trainer(json_t *o, const char *key, const void *trainer)
 {
     const char *const *name = trainer;
-    return *name ? pp_put(o, key, json_string(*name)) : 0;
+    if (*name)
+        pp_put(o, key, json_string(*name));
 }
 
 #define AT(member) PP_AT(struct pp_plan_lora, member)
@@ -213,8 +212,6 @@ static int set_roles(const struct pp_value *at, struct pp_manifest *m)
         pp_arena_alloc(&m->arena, model->n_units, sizeof *roles);
     bool *frozen = pp_arena_alloc(&m->arena, model->n_units, sizeof *frozen);
     size_t n = 0;
-    if (!roles || !frozen)
-        return pp_value_no_memory(at);
     for (size_t i = 0; i < model->n_units; i++) {
         frozen[i] = model->units[i].role != PP_ROLE_TRAINED;
         n += frozen[i];
@@ -251,8 +248,6 @@ static int check_unique(const struct pp_value *units, struct pp_manifest *m)
     const struct pp_plan_model *model = &m->model;
     const struct pp_plan_unit **sorted =
         pp_arena_alloc(&m->arena, model->n_units, sizeof *sorted);
-    if (!sorted)
-        return pp_value_no_memory(units);
     for (size_t i = 0; i < model->n_units; i++)
         sorted[i] = &model->units[i];
     qsort(sorted, model->n_units, sizeof *sorted, compare_fqns);
@@ -291,8 +286,6 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_fail(at, "there are no units");
     model->units =
         pp_arena_alloc(&m->arena, model->n_units, sizeof *model->units);
-    if (!model->units)
-        return pp_value_no_memory(at);
     for (size_t i = 0; i < model->n_units; i++) {
         struct pp_value unit = pp_value_item(at, i);
         if (pp_fields_read(&unit, unit_fields, &model->units[i]) ||
@@ -344,23 +337,22 @@ int pp_read_model_section(const struct pp_value *at, void *manifest)
 static json_t *write_unit(const struct pp_plan_unit *u, bool has_state,
                           struct pp_err *err)
 {
-    json_t *o = json_object();
-    int bad = pp_fields_put(o, unit_fields, u, err);
+    json_t *o = pp_fields_write(unit_fields, u, err);
     if (has_state)
-        bad |= pp_put(o, "state_bytes", json_real(u->state_bytes));
+        pp_put(o, "state_bytes", json_real(u->state_bytes));
     if (has_state && u->weight_bytes > 0)
-        bad |= pp_put(o, "weight_bytes", json_real(u->weight_bytes));
-    return pp_written(o, bad, err);
+        pp_put(o, "weight_bytes", json_real(u->weight_bytes));
+    return o;
 }
 
 json_t *pp_write_model_section(const struct pp_plan_model *model,
                                struct pp_err *err)
 {
-    json_t *o = json_object(), *units = json_array();
-    int bad = pp_fields_put(o, pp_model_fields, model, err);
-    for (size_t i = 0; i < model->n_units && !bad; i++)
-        bad |= json_array_append_new(
+    json_t *o = pp_fields_write(pp_model_fields, model, err);
+    json_t *units = json_array();
+    for (size_t i = 0; i < model->n_units; i++)
+        json_array_append_new(
             units, write_unit(&model->units[i], model->has_state, err));
-    bad |= pp_put(o, "units", units);
-    return pp_written(o, bad, err);
+    pp_put(o, "units", units);
+    return o;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "manifest/fields.h"
 
 static const char *const array_names[PP_N_CASE_ARRAYS] = {
@@ -43,8 +44,6 @@ static int read_array(const struct pp_value *root, enum pp_case_array which,
         return pp_value_fail(&at, "'%zu' numbers, but cu_seqlens ends in %zu",
                              n, c->n_tokens);
     double *v = pp_arena_alloc(a, c->n_tokens + 1, sizeof *v);
-    if (!v)
-        return pp_value_no_memory(&at);
     for (size_t s = 0, i = 0; s < c->n_sequences; s++)
         for (; i < (size_t)c->cu_seqlens[s + 1]; i++) {
             struct pp_value item =
@@ -68,8 +67,6 @@ static int read_sums(const struct pp_value *at, struct pp_arena *a,
     if (*n == 0)
         return pp_value_fail(at, "must begin with 0");
     *out = pp_arena_alloc(a, *n, sizeof **out);
-    if (!*out)
-        return pp_value_no_memory(at);
     for (size_t i = 0; i < *n; i++) {
         struct pp_value item = pp_value_item(at, i);
         if (pp_value_int(&item, last + least, i ? INT32_MAX : 0, &last))
@@ -113,11 +110,9 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
         struct pp_value item;
         char *text = json_is_null(value) ? NULL
                      : json_is_string(value)
-                         ? strdup(json_string_value(value))
+                         ? pp_strdup(json_string_value(value))
                          : json_dumps(value, JSON_ENCODE_ANY);
         (void)pp_value_find(&at, key, &item);
-        if (!text && !json_is_null(value))
-            return pp_value_no_memory(&item);
         int rc = set(ctx, key, text, at.source->err);
         free(text);
         if (rc)
@@ -162,10 +157,8 @@ static int read_case(const struct pp_value *root, struct pp_arena *a,
     c->id = NULL;
     if (pp_value_find(root, "id", &at)) {
         char *id = json_dumps(at.value, JSON_ENCODE_ANY | JSON_COMPACT);
-        c->id = id ? pp_arena_strdup(a, id) : NULL;
+        c->id = pp_arena_strdup(a, id);
         free(id);
-        if (!c->id)
-            return pp_value_no_memory(&at);
     }
     if (pp_value_get_text(root, "objective", &objective) ||
         pp_value_member(root, "objective", &at))

@@ -405,8 +405,6 @@ static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
             memcpy(row->costs.act_bytes, ends[end].saved,
                    sizeof row->costs.act_bytes);
         }
-        if (!row->fqn)
-            return pp_value_no_memory(o->f.config);
         row->costs.params = (uint64_t)s->params;
         row->experts = (uint64_t)s->experts;
         row->whole = (uint64_t)s->whole;
@@ -482,7 +480,7 @@ static int read_sizes(struct outline *o)
     top_k = pp_formula_of(&o->f, "used");
     o->used = top_k > 0 && o->experts > 0 ? top_k : 1;
     o->layers = pp_arena_alloc(o->arena, o->n_layers, sizeof *o->layers);
-    return o->layers ? 0 : pp_value_no_memory(o->f.config);
+    return 0;
 }
 
 static const char *dtype_of(const struct pp_value *config)
@@ -565,8 +563,7 @@ static int make_table(struct outline *o, const char *architecture, bool known,
     struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
     struct pp_unit_row *rows = pp_arena_alloc(a, o->n_layers + 3, sizeof *rows);
     double longest = pp_formula_of(&o->f, "longest");
-    if (!t || !rows || !(t->architecture = pp_arena_strdup(a, architecture)))
-        return pp_value_no_memory(o->f.config);
+    t->architecture = pp_arena_strdup(a, architecture);
     *m = (struct pp_model){
         .architecture = PP_TABLE,
         .table = t,
@@ -669,8 +666,6 @@ int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
                            ? pp_arena_printf(a, "%s/config.json", path)
                            : path;
     json_t *value;
-    if (!file)
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     if (pp_value_read_python(file, &value, err)) {
         *err = *why;
         return -1;

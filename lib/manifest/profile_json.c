@@ -72,8 +72,6 @@ static int read_tokens(const struct pp_value *loads, const char *key, size_t n,
     if (pp_value_member(loads, key, &at))
         return -1;
     *out = pp_arena_alloc(a, n, sizeof **out);
-    if (!*out)
-        return pp_value_no_memory(&at);
     return pp_value_reals(&at, 0, most_tokens, n, *out);
 }
 
@@ -102,7 +100,7 @@ static int read_unit_times(const struct pp_value *at, struct pp_arena *a,
     if (pp_fields_read(at, unit_fields, u) || read_loads(at, a, &u->experts))
         return -1;
     u->fqn = pp_arena_strdup(a, u->fqn);
-    return u->fqn ? 0 : pp_value_no_memory(at);
+    return 0;
 }
 
 static int read_unit_list(const struct pp_value *root, struct pp_arena *a,
@@ -114,8 +112,6 @@ static int read_unit_list(const struct pp_value *root, struct pp_arena *a,
     if (p->n_units == 0)
         return pp_value_fail(&at, "there are no units");
     p->units = pp_arena_alloc(a, p->n_units, sizeof *p->units);
-    if (!p->units)
-        return pp_value_no_memory(&at);
     for (size_t i = 0; i < p->n_units; i++) {
         struct pp_value unit = pp_value_item(&at, i);
         if (read_unit_times(&unit, a, &p->units[i]))
@@ -291,11 +287,11 @@ int pp_read_profile_section(const struct pp_value *at, void *manifest)
 
 json_t *pp_write_profile_section(const struct pp_profile *p, struct pp_err *err)
 {
-    json_t *o = json_object(), *units = json_array();
-    int bad = pp_fields_put(o, pp_profile_fields, p, err);
+    json_t *o = pp_fields_write(pp_profile_fields, p, err);
+    json_t *units = json_array();
     for (size_t i = 0; i < p->n_units; i++)
-        bad |= json_array_append_new(
-            units, pp_fields_write(unit_fields, &p->units[i], err));
-    bad |= pp_put(o, "units", units);
-    return pp_written(o, bad, err);
+        json_array_append_new(units,
+                              pp_fields_write(unit_fields, &p->units[i], err));
+    pp_put(o, "units", units);
+    return o;
 }

@@ -60,15 +60,11 @@ int pp_profile_parse_table(const char *text, size_t n, const char *name,
 {
     char *copy = pp_arena_alloc(a, n + 1, 1), what[256];
     size_t rows = 1, number = 0;
-    if (!copy)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     memcpy(copy, text, n);
     for (size_t i = 0; i < n; i++)
         rows += text[i] == '\n';
     *p =
         (struct pp_profile){.units = pp_arena_alloc(a, rows, sizeof *p->units)};
-    if (!p->units)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (char *line; (line = strsep(&copy, "\n"));) {
         bool is_row;
         snprintf(what, sizeof what, "%.200s: line %zu", name, ++number);

@@ -125,13 +125,13 @@ json_t *pp_write_schedule_section(const struct pp_schedule *s,
 {
     const struct settings settings = {s->kind, s->n_microbatches,
                                       s->graph->n_slices, s->channel_depth};
-    json_t *o = json_object(), *actions = json_array();
-    int bad = pp_fields_put(o, pp_schedule_fields, &settings, err);
-    for (int r = 0; r < s->graph->n_rows && !bad; r++) {
+    json_t *o = pp_fields_write(pp_schedule_fields, &settings, err);
+    json_t *actions = json_array();
+    for (int r = 0; r < s->graph->n_rows; r++) {
         char *text = pp_schedule_format_row(s, r);
-        bad |= json_array_append_new(actions, text ? json_string(text) : NULL);
+        json_array_append_new(actions, json_string(text));
         free(text);
     }
-    bad |= pp_put(o, "actions", actions);
-    return pp_written(o, bad, err);
+    pp_put(o, "actions", actions);
+    return o;
 }

@@ -72,7 +72,7 @@ int pp_check_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
 /* Prints a document in the layout of pp_manifest_write. */
 void pp_value_print(const json_t *root, FILE *f);
 
-/* Writers return a new value, or NULL with *err filled. */
+/* Writers return a new value. A text that is not UTF-8 fills *err. */
 json_t *pp_write_model_section(const struct pp_plan_model *model,
                                struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_stages_section(const struct pp_plan_model *model,
@@ -86,7 +86,7 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
 json_t *pp_write_stage_components(const json_t *stages,
                                   const struct pp_manifest *m,
                                   const struct pp_component *components,
-                                  size_t n, struct pp_err *err) PP_MUST_USE;
+                                  size_t n) PP_MUST_USE;
 json_t *pp_write_profile_section(const struct pp_profile *p,
                                  struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_schedule_section(const struct pp_schedule *s,

@@ -101,8 +101,6 @@ static int read_inputs(const struct pp_value *at, int stage,
     if (given && pp_value_array(&list, &n))
         return -1;
     int *inputs = pp_arena_alloc(&m->arena, n, sizeof *inputs);
-    if (!inputs)
-        return pp_value_no_memory(at);
     if (!given)
         imply_inputs(&m->graph, stage, inputs);
     for (size_t i = 0; given && i < n; i++) {
@@ -296,8 +294,6 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
 static int check_ranks(const struct pp_value *at, struct pp_manifest *m)
 {
     bool *seen = pp_arena_alloc(&m->arena, (size_t)m->mesh.pp, sizeof *seen);
-    if (!seen)
-        return pp_value_no_memory(at);
     for (int s = 0; s < m->graph.n_stages; s++)
         seen[m->graph.stages[s].row] = true;
     for (int r = 0; r < m->mesh.pp; r++)
@@ -364,8 +360,6 @@ int pp_read_stages_section(const struct pp_value *at, void *manifest)
         return pp_value_fail(at, "stages need 'mesh'");
     m->stages = pp_arena_alloc(&m->arena, n, sizeof *m->stages);
     m->graph.stages = pp_arena_alloc(&m->arena, n, sizeof *m->graph.stages);
-    if (!m->stages || !m->graph.stages)
-        return pp_value_no_memory(at);
     m->graph.n_rows = m->mesh.pp;
     m->graph.replicas = pp_mesh_replicas(&m->mesh) > 1;
     m->graph.resident = pp_trainer_find(m->model.trainer) == pp_trainers
@@ -383,9 +377,8 @@ int pp_read_stages_section(const struct pp_value *at, void *manifest)
     if (check_ranks(at, m) || check_tiling(at, m))
         return -1;
     find_tied(m);
-    struct pp_err *err = at->source->err;
-    if (pp_graph_connect(&m->arena, &m->graph, err))
-        return err->code == PP_EXIT_INPUT ? pp_value_fail_at(at) : -1;
+    if (pp_graph_connect(&m->arena, &m->graph, at->source->err))
+        return pp_value_fail_at(at);
     m->has_stages = true;
     return 0;
 }
@@ -396,24 +389,24 @@ static json_t *write_stage(const struct pp_plan_model *model,
 {
     assert(s->first_unit + s->n_units <= model->n_units);
     const struct pp_stage_node *node = &graph->stages[number];
-    json_t *o = json_object(), *inputs = json_array(), *units = json_array();
+    json_t *inputs = json_array(), *units = json_array();
     const struct stage stage = {.number = number,
                                 .rank = node->row,
                                 .copy_of = node->copy_of,
                                 .sums = *s};
-    int bad = pp_fields_put(o, pp_stage_fields, &stage, err);
+    json_t *o = pp_fields_write(pp_stage_fields, &stage, err);
     if (s->recompute == PP_RECOMPUTE_NONE) {
         json_object_del(o, "again_flops");
         json_object_del(o, "passing_bytes");
     }
     for (int i = 0; i < node->n_inputs; i++)
-        bad |= json_array_append_new(inputs, json_integer(node->inputs[i]));
-    bad |= pp_put(o, "inputs", inputs);
+        json_array_append_new(inputs, json_integer(node->inputs[i]));
+    pp_put(o, "inputs", inputs);
     for (size_t i = 0; i < s->n_units; i++)
-        bad |= json_array_append_new(
-            units, json_string(model->units[s->first_unit + i].fqn));
-    bad |= pp_put(o, "units", units);
-    return pp_written(o, bad, err);
+        json_array_append_new(units,
+                              json_string(model->units[s->first_unit + i].fqn));
+    pp_put(o, "units", units);
+    return o;
 }
 
 json_t *pp_write_stages_section(const struct pp_plan_model *model,
@@ -422,9 +415,8 @@ json_t *pp_write_stages_section(const struct pp_plan_model *model,
                                 struct pp_err *err)
 {
     json_t *list = json_array();
-    int bad = 0;
-    for (int s = 0; s < graph->n_stages && !bad; s++)
-        bad |= json_array_append_new(
-            list, write_stage(model, graph, s, &stages[s], err));
-    return pp_written(list, bad, err);
+    for (int s = 0; s < graph->n_stages; s++)
+        json_array_append_new(list,
+                              write_stage(model, graph, s, &stages[s], err));
+    return list;
 }

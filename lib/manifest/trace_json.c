@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "manifest/json.h"
 
 /* In microseconds: the latest time, which is twelve days, and the error of
@@ -47,22 +48,18 @@ static int compare_places(const void *a, const void *b)
     return c ? c : (x > y) - (x < y);
 }
 
-static int make_places(struct reader *r, struct pp_err *err)
+static void make_places(struct reader *r)
 {
     int n = r->s->graph->n_rows;
-    r->places = calloc((size_t)n, sizeof *r->places);
-    r->sim->rows = calloc((size_t)n, sizeof *r->sim->rows);
+    r->places = pp_calloc((size_t)n, sizeof *r->places);
+    r->sim->rows = pp_calloc((size_t)n, sizeof *r->sim->rows);
     r->sim->n_rows = n;
-    if (!r->places || !r->sim->rows)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int k = 0; k < n; k++) {
         const struct pp_row *row = &r->s->rows[k];
         struct pp_sim_row *rank = &r->sim->rows[k];
-        r->places[k] = calloc(row->n + 1, sizeof **r->places);
-        rank->spans = calloc(row->n + 1, sizeof *rank->spans);
+        r->places[k] = pp_calloc(row->n + 1, sizeof **r->places);
+        rank->spans = pp_calloc(row->n + 1, sizeof *rank->spans);
         rank->n = row->n;
-        if (!r->places[k] || !rank->spans)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         for (size_t i = 0; i < row->n; i++) {
             r->places[k][i] = (struct place){row->actions[i], i};
             /* A start of -1 means that the action is not read yet. */
@@ -71,7 +68,6 @@ static int make_places(struct reader *r, struct pp_err *err)
         }
         qsort(r->places[k], row->n, sizeof **r->places, compare_places);
     }
-    return 0;
 }
 
 /* Reads an integer of an event's args, or 0 if it is absent. */
@@ -313,8 +309,9 @@ static int load_trace(json_t *value, const char *name,
     const struct pp_value root = {.source = &source, .value = value};
     struct reader r = {.s = s, .sim = sim, .plan = plan};
     *sim = (struct pp_sim){0};
-    int rc = make_places(&r, err) || read_events(&r, &root) ? -1 : 0;
-    for (int k = 0; r.places && k < s->graph->n_rows; k++)
+    make_places(&r);
+    int rc = read_events(&r, &root);
+    for (int k = 0; k < s->graph->n_rows; k++)
         free(r.places[k]);
     free(r.places);
     *step = r.step;

@@ -80,7 +80,7 @@ static int read_table_row(const struct pp_value *at, struct pp_arena *a,
         return -1;
     row->fqn = pp_arena_strdup(a, fqn);
     row->class = pp_arena_strdup(a, row->class);
-    return row->fqn && row->class ? 0 : pp_value_no_memory(at);
+    return 0;
 }
 
 /* Units are embeddings, then layers (at least one), norms and heads. */
@@ -125,8 +125,6 @@ static int read_table_units(const struct pp_value *at, struct pp_arena *a,
     if (n > MOST_UNITS)
         return pp_value_fail(at, "%zu units are more than %d", n, MOST_UNITS);
     struct pp_unit_row *rows = pp_arena_alloc(a, n + 1, sizeof *rows);
-    if (!rows)
-        return pp_value_no_memory(at);
     for (size_t i = 0; i < n; i++) {
         struct pp_value unit = pp_value_item(at, i);
         if (read_table_row(&unit, a, &rows[i]))
@@ -148,15 +146,13 @@ static int read_table(const struct pp_value *root, struct pp_arena *a,
     struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
     const char *text;
     struct pp_value at;
-    if (!t)
-        return pp_value_no_memory(root);
     if (pp_value_object(root, keys) ||
         pp_value_format(root, "pp-units", NEWEST))
         return -1;
     if (get_name(root, "architecture", &text) ||
-        !(t->architecture = pp_arena_strdup(a, text)) ||
         pp_value_member(root, "units", &at))
         return -1;
+    t->architecture = pp_arena_strdup(a, text);
     *m = (struct pp_model){.architecture = PP_TABLE, .table = t};
     return read_table_units(&at, a, t, m);
 }
