@@ -271,10 +271,9 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 /* Does --balance, and computes the figures before and after. */
 int pack_balance(struct pack_job *j) PP_MUST_USE;
 
-/* Measures the bins, by bin and slice. The caller frees the loads, also after a
- * failure. */
-int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                      struct pp_workloads *s) PP_MUST_USE;
+/* Measures the bins, by bin and slice. The caller frees the loads. */
+void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
+                       struct pp_workloads *s);
 
 /* Simulates a step that begins with bin first. Its k-th microbatches are those
  * of round order[k]; NULL: of round k. *time is that of the slowest

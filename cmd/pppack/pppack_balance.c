@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/simulate/sim.h"
 
@@ -89,12 +90,8 @@ static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 static uint64_t *make_costs(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    uint64_t *cost = calloc(p->n + 1, sizeof *cost);
+    uint64_t *cost = pp_calloc(p->n + 1, sizeof *cost);
     double total = 0;
-    if (!cost) {
-        pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
-        return NULL;
-    }
     for (size_t i = 0; i < p->n; i++)
         total += cost_of(j, &p->piece[i]);
     /* Tokens alone are whole numbers already. */
@@ -171,17 +168,15 @@ static void add_items(const struct pack_job *j, const struct pp_items *items,
 /* Measures the items of an encoder in all bins. Ranks that have those of
  * several bins have as many of each, because nothing says which come together.
  */
-static int measure_items(struct pack_job *j, size_t encoder,
-                         struct pp_workloads *s)
+static void measure_items(struct pack_job *j, size_t encoder,
+                          struct pp_workloads *s)
 {
     const struct pp_items *all =
         &j->in->docs.items[pack_modality(j->in, encoder)];
-    int32_t *cu = calloc(all->n + 1, sizeof *cu);
+    int32_t *cu = pp_calloc(all->n + 1, sizeof *cu);
     double bins;
     size_t ranks =
         pp_plan_item_ranks(pp_manifest_plan(&j->in->manifest), encoder, &bins);
-    if (!cu)
-        return pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t b = 0; b < j->bins.n_bins; b++) {
         struct pp_bin_items items = {.cu_rows = cu};
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
@@ -192,22 +187,19 @@ static int measure_items(struct pack_job *j, size_t encoder,
                                bins * share.squares);
     }
     free(cu);
-    return 0;
 }
 
-int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                      struct pp_workloads *s)
+void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
+                       struct pp_workloads *s)
 {
-    size_t n = j->bins.n_bins, n_parts;
+    size_t n = j->bins.n_bins;
     size_t slices = (size_t)j->in->manifest.graph.n_slices;
-    if (pp_mul(n, slices, &n_parts, &j->t->err) != 0)
-        return -1;
     size_t counted =
         slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->in->manifest)) : 0;
-    pp_workloads_init(s, n_parts, counted);
+    pp_workloads_init(s, n * slices, counted);
     if (j->ranks) {
         measure_ranks(j, c, s);
-        return 0;
+        return;
     }
     for (size_t b = 0; b < n; b++) {
         const uint32_t *item = j->bins.items + j->bins.first[b],
@@ -221,9 +213,7 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
                       s->pairs + b * slices);
     }
     for (size_t e = 0; e < counted; e++)
-        if (measure_items(j, e, s) != 0)
-            return -1;
-    return 0;
+        measure_items(j, e, s);
 }
 
 /* The part of a step that one data-parallel rank runs. */
@@ -277,7 +267,8 @@ static int simulate(struct pack_job *j, double *time)
     size_t n = steps < MOST_STEPS ? steps : MOST_STEPS;
     double total = 0;
     pp_stage_costs_init(&c, pp_manifest_plan(&j->in->manifest));
-    int rc = pack_measure_bins(j, &c, &sizes);
+    int rc = 0;
+    pack_measure_bins(j, &c, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {
         double here;
         rc = pack_simulate_step(j, &c, &sizes, k * steps / n * per_step, NULL,
@@ -326,8 +317,6 @@ static int rearrange_bins(struct pack_job *j)
     if (!j->o->keeps_order)
         j->epoch.block = (uint32_t)per_step;
     uint64_t *cost = make_costs(j);
-    if (!cost)
-        return -1;
     tool_progress(j->t, "balancing %zu bins", j->bins.n_bins);
     struct pp_pack_size rows[PP_N_MODALITIES];
     size_t n_rows = pack_row_sizes(j, rows);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "schedule/simulate/microbatch_order.h"
 
 /* Actions that are simulated: for a step, and in all. LEAST: simulations of a
@@ -26,23 +26,16 @@ struct step_order {
     uint32_t *order, *place;
 };
 
-static int alloc_times(struct step_order *o, struct pp_err *err)
+static void alloc_times(struct step_order *o)
 {
-    size_t n, n_ops;
-    if (pp_mul(o->per_step, o->slots, &n, err) != 0 ||
-        pp_mul(n, 4, &n_ops, err) != 0)
-        return -1;
-    o->times = calloc(o->per_step, sizeof *o->times);
-    o->op = calloc(n_ops, sizeof *o->op);
-    o->message = calloc(n, sizeof *o->message);
-    o->order = calloc(o->rounds.n_rounds, sizeof *o->order);
-    o->place = calloc(o->job->bins.n_bins, sizeof *o->place);
-    if (!o->times || !o->op || !o->message || !o->order || !o->place)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    o->times = pp_calloc(o->per_step, sizeof *o->times);
+    o->op = pp_calloc(o->per_step, 4 * o->slots * sizeof *o->op);
+    o->message = pp_calloc(o->per_step, o->slots * sizeof *o->message);
+    o->order = pp_calloc(o->rounds.n_rounds, sizeof *o->order);
+    o->place = pp_calloc(o->job->bins.n_bins, sizeof *o->place);
     o->rounds.times = o->times;
     for (size_t b = 0; b < o->job->bins.n_bins; b++)
         o->place[b] = (uint32_t)b;
-    return 0;
 }
 
 /* Fills the times of one microbatch, that of bin b. */
@@ -88,33 +81,29 @@ static int order_step(struct step_order *o, size_t first)
 }
 
 /* Moves the ranks of sequences with their bins, which have not moved yet. */
-static int move_ranks(struct step_order *o, struct pp_err *err)
+static void move_ranks(struct step_order *o)
 {
     struct pack_job *j = o->job;
     const struct pp_bins *b = &j->bins;
-    size_t *first = calloc(b->n_bins + 1, sizeof *first), to = 0;
-    uint32_t *bin_at = calloc(b->n_bins, sizeof *bin_at);
-    struct pp_rank_range *moved = NULL;
-    for (size_t k = 0; first && bin_at && k < b->n_bins; k++) {
+    size_t *first = pp_calloc(b->n_bins + 1, sizeof *first), to = 0;
+    uint32_t *bin_at = pp_calloc(b->n_bins, sizeof *bin_at);
+    for (size_t k = 0; k < b->n_bins; k++) {
         first[k + 1] = first[k];
         for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
             first[k + 1] += pack_n_sequences(j, &j->pieces.piece[b->items[i]]);
         bin_at[o->place[k]] = (uint32_t)k;
     }
-    if (first && bin_at)
-        moved = calloc(first[b->n_bins] + 1, sizeof *moved);
-    for (size_t k = 0; moved && k < b->n_bins; k++) {
+    struct pp_rank_range *moved =
+        pp_calloc(first[b->n_bins] + 1, sizeof *moved);
+    for (size_t k = 0; k < b->n_bins; k++) {
         size_t from = first[bin_at[k]], n = first[bin_at[k] + 1] - from;
         memcpy(moved + to, j->ranks + from, n * sizeof *moved);
         to += n;
     }
     free(first);
     free(bin_at);
-    if (!moved)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     free(j->ranks);
     j->ranks = moved;
-    return 0;
 }
 
 static int order_steps(struct step_order *o, struct pp_err *err)
@@ -128,14 +117,13 @@ static int order_steps(struct step_order *o, struct pp_err *err)
     if (o->work < LEAST * (double)(o->makespan.n_pieces * o->rounds.dp))
         return 0;
     pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->in->manifest));
-    if (pack_measure_bins(j, &o->costs, &o->sizes) != 0 ||
-        alloc_times(o, err) != 0)
-        return -1;
+    pack_measure_bins(j, &o->costs, &o->sizes);
+    alloc_times(o);
     for (size_t k = 0; k < steps; k++)
         if (order_step(o, k * o->per_step) != 0)
             return -1;
-    if (j->ranks && move_ranks(o, err) != 0)
-        return -1;
+    if (j->ranks)
+        move_ranks(o);
     pp_bins_move(&j->bins, o->place);
     return 0;
 }

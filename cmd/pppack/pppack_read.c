@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "data/packed.h"
@@ -73,9 +74,8 @@ int pack_parse_modes(struct pack_options *o, const char *s)
 static int read_indexed(struct pack_input *in, const char *name,
                         size_t prefix_bytes)
 {
-    char *prefix = strndup(name, prefix_bytes);
-    if (!prefix)
-        return pp_fail(&in->t->err, PP_EXIT_SYSTEM, "out of memory");
+    char *prefix = pp_strdup(name);
+    prefix[prefix_bytes] = '\0';
     tool_progress(in->t, "reading %s", prefix);
     const struct pp_indexed_options o = {
         .allow_empty = in->o->input.drop_empty,
@@ -188,14 +188,12 @@ static int read_all(struct pack_input *in, char **names, size_t n)
 /* Returns the pattern that matches only this name; the caller frees it. */
 static char *escape(const char *name)
 {
-    char *s = malloc(2 * strlen(name) + 1), *to = s;
-    for (; s && *name; name++) {
+    char *s = pp_calloc(2 * strlen(name) + 1, 1), *to = s;
+    for (; *name; name++) {
         if (strchr("*?[\\", *name))
             *to++ = '\\';
         *to++ = *name;
     }
-    if (s)
-        *to = '\0';
     return s;
 }
 
@@ -203,9 +201,7 @@ static char *escape(const char *name)
  * pattern or if a file has that name. */
 static int expand(struct pack_input *in, const char *name, glob_t *g)
 {
-    char *pattern = pp_file_exists(name) ? escape(name) : strdup(name);
-    if (!pattern)
-        return pp_fail(&in->t->err, PP_EXIT_SYSTEM, "out of memory");
+    char *pattern = pp_file_exists(name) ? escape(name) : pp_strdup(name);
     int rc =
         glob(pattern, GLOB_NOMAGIC | (g->gl_pathc ? GLOB_APPEND : 0), NULL, g);
     free(pattern);
@@ -218,11 +214,7 @@ static int expand(struct pack_input *in, const char *name, glob_t *g)
 
 char *pack_spill_folder(const struct pack_options *o)
 {
-    char *path = strdup(o->t->output ? o->t->output : P_tmpdir "/");
-    if (!path) {
-        pp_fail(&o->t->err, PP_EXIT_SYSTEM, "out of memory");
-        return NULL;
-    }
+    char *path = pp_strdup(o->t->output ? o->t->output : P_tmpdir "/");
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/' && o->t->output)
         path[--n] = '\0';
@@ -235,14 +227,11 @@ char *pack_spill_folder(const struct pack_options *o)
 }
 
 /* Prepares the documents and the streams to read. */
-static int prepare(struct pack_input *in)
+static void prepare(struct pack_input *in)
 {
     if (in->o->input.from_lengths)
-        return 0;
-    in->spill = pack_spill_folder(in->o);
-    if (!in->spill)
-        return -1;
-    in->docs.spill = in->spill;
+        return;
+    in->docs.spill = in->spill = pack_spill_folder(in->o);
     in->docs.spill_bytes = PACK_SPILL_BYTES;
     in->docs.forget_ids = !in->t->output;
     for (int m = 0; m < PP_N_MODALITIES; m++)
@@ -254,7 +243,6 @@ static int prepare(struct pack_input *in)
                                  .class_out = in->o->items.class_out};
     in->streams[PP_MODALITY_AUDIO] = (struct pp_jsonl_stream){
         .token = (uint32_t)in->o->items.audio_token, .merge = PP_AUDIO_MERGE};
-    return 0;
 }
 
 /* Takes a size from the processor, and compares it with the option, if that is
@@ -290,9 +278,8 @@ int pack_read(struct pack_input *in, int argc, char **argv)
 {
     glob_t g = {0};
     char dash[] = "-", *only_dash[] = {dash};
-    int rc = prepare(in);
-    if (rc == 0)
-        rc = read_processor(in);
+    prepare(in);
+    int rc = read_processor(in);
     for (int i = optind; i < argc && rc == 0; i++)
         rc = expand(in, argv[i], &g);
     if (rc == 0)

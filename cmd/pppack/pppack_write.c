@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "data/packed.h"
 #include "manifest/config_json.h"
@@ -30,10 +31,9 @@ static void show_written(void *ctx, size_t bins)
 static char *name_directory(const struct pack_job *j)
 {
     size_t n = strlen(j->t->output) + (j->part ? strlen(j->part) : 0) + 2;
-    char *s = malloc(n);
-    if (s)
-        snprintf(s, n, "%s%s%s", j->t->output, j->part ? "/" : "",
-                 j->part ? j->part : "");
+    char *s = pp_calloc(n, 1);
+    snprintf(s, n, "%s%s%s", j->t->output, j->part ? "/" : "",
+             j->part ? j->part : "");
     return s;
 }
 
@@ -68,8 +68,6 @@ int pack_write(struct pack_job *j)
     if (j->bins.n_bins == 0)
         return pp_fail(&j->t->err, PP_EXIT_INPUT, "there is nothing to pack");
     char *dir = name_directory(j);
-    if (!dir)
-        return pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_packed_write(dir, &content, &j->t->err);
     free(dir);
     return rc;
@@ -161,7 +159,7 @@ int pack_realign(const struct pack_options *o)
     if (pp_packed_open(o->realign, &p, &o->t->err) != 0)
         return -1;
     char *folder = pack_spill_folder(o);
-    int rc = folder ? pp_packed_check_files(&p, &o->t->err) : -1;
+    int rc = pp_packed_check_files(&p, &o->t->err);
     const struct pp_realignment how = {.align = o->align,
                                        .row = o->row,
                                        .spill = folder,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "data/readers.h"
@@ -171,9 +172,8 @@ static char *npy_companion(const char *path, const char *what)
 {
     size_t n = strlen(path) - strlen(".npy");
     size_t size = n + strlen(what) + sizeof "..npy";
-    char *s = malloc(size);
-    if (s)
-        snprintf(s, size, "%.*s%s%s.npy", (int)n, path, *what ? "." : "", what);
+    char *s = pp_calloc(size, 1);
+    snprintf(s, size, "%.*s%s%s.npy", (int)n, path, *what ? "." : "", what);
     return s;
 }
 
@@ -183,8 +183,6 @@ static int find_npy(void *ctx, const char *name, struct pp_array *out,
     struct npy_files *x = ctx;
     bool is_ids = !strcmp(name, "input_ids");
     char *path = npy_companion(x->path, is_ids ? "" : name);
-    if (!path)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = 0;
     if (is_ids || pp_file_exists(path)) {
         rc = pp_file_map(path, &x->files[x->n].map, &x->files[x->n].bytes, err);

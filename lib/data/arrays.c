@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "data/packed.h"
 #include "data/documents.h"
 
@@ -307,22 +308,19 @@ static int find_sequence(struct array_input *x, size_t i, size_t *at,
     return 0;
 }
 
-static int reserve_values(struct array_input *x, size_t n, struct pp_err *err)
+static void reserve_values(struct array_input *x, size_t n)
 {
     if (n <= x->room && x->room)
-        return 0;
+        return;
     size_t room = n + n / 2 + 64; /* at least one value */
     free(x->label_room);
     free(x->id_room);
     free(x->float_room);
-    x->label_room = calloc(room, sizeof *x->label_room);
-    x->id_room = calloc(room, sizeof *x->id_room);
+    x->label_room = pp_calloc(room, sizeof *x->label_room);
+    x->id_room = pp_calloc(room, sizeof *x->id_room);
     x->float_room =
-        calloc(room * (x->top_k ? x->top_k : 1), sizeof *x->float_room);
+        pp_calloc(room, (x->top_k ? x->top_k : 1) * sizeof *x->float_room);
     x->room = room;
-    return x->label_room && x->id_room && x->float_room
-               ? 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 /* Reads the labels of the sequence at token `at` into label_room. An absent
@@ -416,8 +414,9 @@ static int add_array_sequence(struct array_input *x, struct pp_documents *d,
 {
     bool own = x->labels.data || x->mask.data;
     int32_t *out = pp_documents_reserve(d, n, err);
-    if (!out || reserve_values(x, n, err) != 0)
+    if (!out)
         return -1;
+    reserve_values(x, n);
     if (read_array_ids(x, &x->ids, i, at, n, out, err) != 0 ||
         (own &&
          read_array_labels(x, &x->labels, &x->mask, i, at, n, out, err) != 0) ||
@@ -473,9 +472,9 @@ static int add_sorted_responses(struct array_input *x,
 static int add_responses(struct array_input *x, struct pp_documents *d,
                          struct pp_err *err)
 {
-    struct response *all = calloc(x->n + 1, sizeof *all);
+    struct response *all = pp_calloc(x->n + 1, sizeof *all);
     size_t at = 0, room;
-    int rc = all ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = 0;
     for (size_t i = 0; i < x->n && rc == 0; i++, at += room) {
         rc = find_sequence(x, i, &at, &all[i].n, &room, err);
         all[i].i = i;

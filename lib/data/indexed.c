@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "data/documents.h"
@@ -263,15 +264,13 @@ static bool ends_with(const char *s, size_t n, const char *end)
     return n > m && !memcmp(s + n - m, end, m);
 }
 
-/* Returns prefix and ending in one string, which the caller frees, or NULL. */
+/* Returns prefix and ending in one string, which the caller frees. */
 static char *join_name(const char *prefix, const char *ending)
 {
     size_t n = strlen(prefix), m = strlen(ending) + 1;
-    char *s = malloc(n + m);
-    if (s) {
-        memcpy(s, prefix, n);
-        memcpy(s + n, ending, m);
-    }
+    char *s = pp_calloc(n + m, 1);
+    memcpy(s, prefix, n);
+    memcpy(s + n, ending, m);
     return s;
 }
 
@@ -316,9 +315,7 @@ int pp_indexed_read(const char *prefix, const struct pp_indexed_options *o,
 {
     char *idx_name = join_name(prefix, ".idx"),
          *bin_name = join_name(prefix, ".bin");
-    int rc = idx_name && bin_name
-                 ? read_bin_and_idx(idx_name, bin_name, o, d, err)
-                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = read_bin_and_idx(idx_name, bin_name, o, d, err);
     free(idx_name);
     free(bin_name);
     return rc;

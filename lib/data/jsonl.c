@@ -335,8 +335,7 @@ static int read_json_line(const struct pp_jsonl *j, struct pp_scan *s,
     struct json_line l = {0};
     if (pp_scan_peek(s) < 0)
         return 0;
-    if (pp_sequence_reserve(r, s->n, err) != 0)
-        return fail_at_line(j, s, err);
+    pp_sequence_reserve(r, s->n);
     l.labels = r->labels;
     l.mask = r->mask;
     /* One more than the characters: the end of document. */

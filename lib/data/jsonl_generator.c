@@ -49,8 +49,8 @@ static int read_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
     int field = PP_FIELD_COLUMN + column;
     size_t n;
     s->at = f->at[field];
-    if (pp_sequence_start_column(r, column, err) != 0 ||
-        pp_scan_int32s(s, least, INT32_MAX - 1, what, read_room(r, column), &n,
+    pp_sequence_start_column(r, column);
+    if (pp_scan_int32s(s, least, INT32_MAX - 1, what, read_room(r, column), &n,
                        err) != 0)
         return -1;
     return check_count(s, f, field, pp_columns[column].name, n, r->n, err);
@@ -80,8 +80,8 @@ static int read_generator_mask(struct pp_jsonl_sequence *r, struct pp_scan *s,
     bool own = r->has[PP_COLUMN_GENERATOR_LABELS];
     size_t n;
     s->at = f->at[PP_FIELD_GENERATOR_MASK];
-    if (pp_sequence_start_column(r, PP_COLUMN_GENERATOR_LABELS, err) != 0 ||
-        pp_scan_mask(s, r->mask, &n, err) != 0 ||
+    pp_sequence_start_column(r, PP_COLUMN_GENERATOR_LABELS);
+    if (pp_scan_mask(s, r->mask, &n, err) != 0 ||
         check_count(s, f, PP_FIELD_GENERATOR_MASK, "elements of generator_mask",
                     n, r->n, err) != 0)
         return -1;

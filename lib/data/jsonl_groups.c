@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 /* Begins a sequence with the line's prompt. */
 static int begin_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
                           const struct pp_fields *f, struct pp_documents *d,
@@ -46,8 +48,7 @@ static int read_number_field(struct pp_jsonl_sequence *r, struct pp_scan *s,
     if (!f->has[field])
         return 0;
     s->at = f->at[field];
-    if (pp_sequence_start_column(r, (int)column, err) != 0)
-        return -1;
+    pp_sequence_start_column(r, (int)column);
     return pp_scan_float(s, r->values[column], err);
 }
 
@@ -144,19 +145,21 @@ static int note_group(struct pp_jsonl_sequence *r, struct pp_scan *s,
                       const struct pp_fields *f, bool *same, struct pp_err *err)
 {
     char *before = r->group;
+    size_t at = f->at[PP_FIELD_GROUP];
+    int rc = 0;
     r->group = NULL;
     *same = false;
     if (f->has[PP_FIELD_GROUP]) {
-        size_t at = f->at[PP_FIELD_GROUP];
         s->at = at;
-        if (pp_scan_skip(s, err) == 0)
-            r->group = strndup(s->text + at, s->at - at);
-        *same = r->group && before && !strcmp(before, r->group);
+        rc = pp_scan_skip(s, err);
+    }
+    if (f->has[PP_FIELD_GROUP] && rc == 0) {
+        r->group = pp_calloc(s->at - at + 1, 1);
+        memcpy(r->group, s->text + at, s->at - at);
+        *same = before && !strcmp(before, r->group);
     }
     free(before);
-    return f->has[PP_FIELD_GROUP] && !r->group
-               ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
-               : 0;
+    return rc;
 }
 
 static int add_single(struct pp_jsonl_sequence *r, struct pp_scan *s,

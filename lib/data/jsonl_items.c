@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "data/jsonl_sequence.h"
 #include "data/readers.h"
@@ -62,9 +63,8 @@ static char *join_folder(const char *lines, const char *name)
     const char *slash = strrchr(lines, '/');
     size_t folder = slash && *name != '/' ? (size_t)(slash - lines) + 1 : 0;
     size_t n = folder + strlen(name) + 1;
-    char *path = malloc(n);
-    if (path)
-        snprintf(path, n, "%.*s%s", (int)folder, lines, name);
+    char *path = pp_calloc(n, 1);
+    snprintf(path, n, "%.*s%s", (int)folder, lines, name);
     return path;
 }
 
@@ -77,8 +77,7 @@ static int map_image(struct pp_scan *s, struct line_image *im,
     int rc = pp_scan_string(s, &names, &name, err);
     if (rc == 0) {
         path = join_folder(s->name, name);
-        rc = path ? pp_file_map(path, &im->map, &im->map_bytes, err)
-                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        rc = pp_file_map(path, &im->map, &im->map_bytes, err);
     }
     if (rc == 0)
         rc = pp_npy_parse(path, im->map, im->map_bytes, &im->array, err);
@@ -97,9 +96,7 @@ static int scan_pixels(struct pp_scan *s, struct line_image *im,
     if (pp_scan_peek(s) == '"')
         return map_image(s, im, err);
     /* A number takes two characters at least. */
-    im->own = malloc((s->n / 2 + 1) * sizeof *im->own);
-    if (!im->own)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    im->own = pp_realloc(NULL, s->n / 2 + 1, sizeof *im->own);
     im->array = (struct pp_array){.type = PP_TOKEN_F32, .data = im->own};
     return scan_nested(s, 0, im, err);
 }

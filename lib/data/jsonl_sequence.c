@@ -5,30 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "data/jsonl_sequence.h"
 #include "data/packed.h"
 
-int pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n,
-                        struct pp_err *err)
+void pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n)
 {
     if (n + 1 <= r->room)
-        return 0;
-    size_t room = n + n / 2 + 1024;
+        return;
+    r->room = n + n / 2 + 1024;
     free(r->labels);
     free(r->mask);
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         free(r->values[c]);
         r->values[c] = NULL;
     }
-    r->labels = calloc(room, sizeof *r->labels);
-    r->mask = calloc(room, sizeof *r->mask);
-    r->room = room;
-    if (!r->labels || !r->mask) {
-        r->room = 0;
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    return 0;
+    r->labels = pp_calloc(r->room, sizeof *r->labels);
+    r->mask = pp_calloc(r->room, sizeof *r->mask);
 }
 
 void pp_sequence_finish(struct pp_jsonl_sequence *r)
@@ -40,19 +34,14 @@ void pp_sequence_finish(struct pp_jsonl_sequence *r)
         free(r->values[c]);
 }
 
-int pp_sequence_start_column(struct pp_jsonl_sequence *r, int column,
-                             struct pp_err *err)
+void pp_sequence_start_column(struct pp_jsonl_sequence *r, int column)
 {
     if (r->has[column])
-        return 0;
-    if (!r->values[column]) {
-        r->values[column] = calloc(r->room, sizeof(float));
-        if (!r->values[column])
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+        return;
+    if (!r->values[column])
+        r->values[column] = pp_calloc(r->room, sizeof(float));
     memset(r->values[column], 0, r->room * sizeof(float));
     r->has[column] = true;
-    return 0;
 }
 
 /* Reads one number for all tokens of the body, or an array for the body or for
@@ -96,8 +85,7 @@ int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
         if (!f->has[PP_FIELD_COLUMN + c] || pp_columns[c].is_ids)
             continue;
         s->at = f->at[PP_FIELD_COLUMN + c];
-        if (pp_sequence_start_column(r, c, err) != 0)
-            return -1;
+        pp_sequence_start_column(r, c);
         int rc = pp_columns[c].scope == PP_SCOPE_TOKEN
                      ? read_token_values(r, s, c, body, err)
                      : pp_scan_float(s, r->values[c], err);

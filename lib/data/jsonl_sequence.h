@@ -85,8 +85,7 @@ struct pp_jsonl_sequence {
 };
 
 /* Makes room for lines of n characters. */
-int pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n);
 
 /* Reads the columns among the fields of an object. Their values are for the
  * tokens from body on, or for all n if there are n values. */
@@ -121,8 +120,7 @@ int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
                             struct pp_err *err) PP_MUST_USE;
 
 /* Sets the values of a column to zeros. */
-int pp_sequence_start_column(struct pp_jsonl_sequence *r, int column,
-                             struct pp_err *err) PP_MUST_USE;
+void pp_sequence_start_column(struct pp_jsonl_sequence *r, int column);
 
 /* Appends the array of ids that is next. */
 int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "data/packed.h"
 #include "data/packed_format.h"
 #include "data/readers.h"
@@ -48,24 +48,14 @@ struct document_room {
     size_t n, top_k;
 };
 
-static int grow_document_room(struct document_room *r, size_t n,
-                              struct pp_err *err)
+static void grow_document_room(struct document_room *r, size_t n)
 {
     if (n <= r->n)
-        return 0;
-    size_t room = n + n / 2, bytes;
-    if (pp_mul(room, sizeof(int32_t), &bytes, err) != 0)
-        return -1;
-    int32_t *labels = realloc(r->all_labels, bytes);
-    if (labels)
-        r->all_labels = labels;
-    float *values = realloc(r->values, bytes * (r->top_k ? r->top_k : 1));
-    if (values)
-        r->values = values;
-    if (!labels || !values)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    r->n = room;
-    return 0;
+        return;
+    r->n = n + n / 2;
+    r->all_labels = pp_realloc(r->all_labels, r->n, sizeof *r->all_labels);
+    r->values = pp_realloc(r->values, r->n,
+                           (r->top_k ? r->top_k : 1) * sizeof *r->values);
 }
 
 /* Appends the tokens of one packed sequence to the n that are there. */
@@ -80,8 +70,9 @@ static int append_sequence(const struct pp_packed *p,
     size_t length = (size_t)(bin.cu_seqlens[at->sequence + 1] -
                              bin.cu_seqlens[at->sequence]);
     int32_t *ids = pp_documents_reserve(d, *n + length, err);
-    if (!ids || grow_document_room(r, *n + length, err) != 0)
+    if (!ids)
         return -1;
+    grow_document_room(r, *n + length);
     memcpy(ids + *n, bin.input_ids + first, length * sizeof *ids);
     memcpy(r->all_labels + *n, bin.labels + first, length * sizeof *ids);
     for (size_t i = *n; i < *n + length; i++)
@@ -183,17 +174,11 @@ static int add_packed_documents(const struct pp_packed *p,
 int pp_packed_documents(const struct pp_packed *p, struct pp_documents *d,
                         struct pp_err *err)
 {
-    size_t bytes;
-    if (pp_mul(p->n_sequences, sizeof(struct packed_sequence), &bytes, err) !=
-        0)
-        return -1;
-    struct packed_sequence *at = malloc(bytes);
+    struct packed_sequence *at = pp_calloc(p->n_sequences, sizeof *at);
     struct document_room r = {.top_k = p->top_k};
-    int rc = -1;
+    int rc = pp_documents_set_top_k(d, p->top_k, err);
     d->bytes |= p->bytes;
-    if (!at)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_documents_set_top_k(d, p->top_k, err) == 0) {
+    if (rc == 0) {
         list_sequences(p, at);
         qsort(at, p->n_sequences, sizeof *at, compare_inputs);
         rc = add_packed_documents(p, at, &r, d, err);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "data/packed_format.h"
 #include "data/safetensors.h"
 #include "data/documents.h"
@@ -316,15 +317,13 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
     size_t n = make_tensor_specs(p, ranks, specs);
     struct tensor_export x = {
         .p = p,
-        .sums = calloc(p->n_sequences + 1, sizeof *x.sums),
-        .rows = calloc(p->max_seqlen + 1u, sizeof *x.rows),
+        .sums = pp_calloc(p->n_sequences + 1, sizeof *x.sums),
+        .rows = pp_calloc(p->max_seqlen + 1u, sizeof *x.rows),
         .cp = ranks->cp,
         .dp = ranks->dp,
     };
-    int rc = -1;
-    if (!x.sums || !x.rows)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_tensor_writer_open(path, specs, n, &x.w, err) == 0)
+    int rc = pp_tensor_writer_open(path, specs, n, &x.w, err);
+    if (rc == 0)
         rc = put_tensors(&x, err);
     if (rc == 0)
         rc = pp_tensor_writer_close(x.w, err);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "data/documents.h"
 #include "data/packed_format.h"
@@ -134,12 +135,8 @@ static int write_both(struct indexed_export *x, const char *prefix,
 {
     struct pp_output bin = {0}, idx = {0};
     size_t n = strlen(prefix) + sizeof ".bin";
-    char *bin_name = malloc(n), *idx_name = malloc(n);
+    char *bin_name = pp_calloc(n, 1), *idx_name = pp_calloc(n, 1);
     int rc = -1;
-    if (!bin_name || !idx_name) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
     snprintf(bin_name, n, "%s.bin", prefix);
     snprintf(idx_name, n, "%s.idx", prefix);
     if (pp_output_open(&bin, bin_name, err) ||
@@ -165,13 +162,11 @@ int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
 {
     struct indexed_export x = {
         .p = p,
-        .narrow = calloc(p->max_tokens + 1u, sizeof *x.narrow),
+        .narrow = pp_calloc(p->max_tokens + 1u, sizeof *x.narrow),
         .size = p->vocab < SMALL_VOCABULARY ? 2 : 4,
     };
-    int rc = -1;
-    if (!x.narrow)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (check_indexed(p, err) == 0)
+    int rc = check_indexed(p, err);
+    if (rc == 0)
         rc = write_both(&x, prefix, err);
     free(x.narrow);
     return rc;

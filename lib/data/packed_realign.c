@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "data/packed.h"
 #include "data/packed_format.h"
@@ -104,14 +105,11 @@ static int make_realigned(const struct pp_packed *p,
                           struct pp_err *err)
 {
     size_t n = p->n_sequences;
-    r->inputs = calloc(n, sizeof *r->inputs);
-    r->items = calloc(n, sizeof *r->items);
-    r->first = calloc(p->n_bins + 1, sizeof *r->first);
-    r->pieces.piece = calloc(n, sizeof *r->pieces.piece);
-    r->pieces.padded = calloc(n, sizeof *r->pieces.padded);
-    if (!r->inputs || !r->items || !r->first || !r->pieces.piece ||
-        !r->pieces.padded)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    r->inputs = pp_calloc(n, sizeof *r->inputs);
+    r->items = pp_calloc(n, sizeof *r->items);
+    r->first = pp_calloc(p->n_bins + 1, sizeof *r->first);
+    r->pieces.piece = pp_calloc(n, sizeof *r->pieces.piece);
+    r->pieces.padded = pp_calloc(n, sizeof *r->pieces.padded);
     if (pp_packed_documents(p, &r->docs, err) != 0)
         return -1;
     list_inputs(p, r);

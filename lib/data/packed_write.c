@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "data/packed_format.h"
 
@@ -28,9 +29,8 @@ struct output_place {
 static char *join3(const char *a, const char *between, const char *b)
 {
     size_t n = strlen(a) + strlen(between) + strlen(b) + 1;
-    char *s = malloc(n);
-    if (s)
-        snprintf(s, n, "%s%s%s", a, between, b);
+    char *s = pp_calloc(n, 1);
+    snprintf(s, n, "%s%s%s", a, between, b);
     return s;
 }
 
@@ -111,8 +111,8 @@ static char *resolve_links(const char *dir)
     char *s = realpath(dir, NULL);
     if (s)
         return s;
-    s = strdup(dir);
-    for (size_t n = s ? strlen(s) : 0; n > 1 && s[n - 1] == '/'; n--)
+    s = pp_strdup(dir);
+    for (size_t n = strlen(s); n > 1 && s[n - 1] == '/'; n--)
         s[n - 1] = '\0';
     return s;
 }
@@ -124,9 +124,7 @@ static int place_open(struct output_place *p, const char *dir,
     if (pp_packed_may_write(dir, err) != 0)
         return -1;
     p->dir = resolve_links(dir);
-    if (!p->dir)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_tmp_make(&p->tmp, p->dir, remove_packed, err) == 0)
+    if (pp_tmp_make(&p->tmp, p->dir, remove_packed, err) == 0)
         return 0;
     free_place(p);
     return -1;
@@ -137,8 +135,6 @@ static int place_open(struct output_place *p, const char *dir,
 static int swap_by_steps(const struct output_place *p, struct pp_err *err)
 {
     char *old = join3(p->dir, ".old", "");
-    if (!old)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = 0;
     if (rename(p->dir, old) != 0)
         rc = pp_fail_errno(err, "%s: cannot rename", p->dir);
@@ -169,9 +165,7 @@ static int put_in_place(const struct output_place *p, struct pp_err *err)
 
 static int sync_parent(const char *dir, struct pp_err *err)
 {
-    char *parent = strdup(dir);
-    if (!parent)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    char *parent = pp_strdup(dir);
     char *slash = strrchr(parent, '/');
     if (slash)
         slash[slash == parent] = '\0';
@@ -213,8 +207,6 @@ static int summed_open(struct summed_file *s, const struct output_place *place,
                        const char *name, struct pp_err *err)
 {
     s->path = join3(place->dir, "/", name);
-    if (!s->path)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_checksum_begin(&s->sum, err))
         return -1;
     int fd = openat(place->tmp.lock, name,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
 static uint64_t lcm(uint64_t a, uint64_t b)
@@ -279,21 +280,14 @@ static int count_pieces(const struct pp_documents *d,
 }
 
 /* Makes room for n pieces, with the rows of the documents' items. */
-static int alloc_pieces(struct pp_pieces *p, size_t n,
-                        const struct pp_documents *d, struct pp_err *err)
+static void alloc_pieces(struct pp_pieces *p, size_t n,
+                         const struct pp_documents *d)
 {
-    bool failed = false;
-    p->piece = calloc(n + 1, sizeof *p->piece);
-    p->padded = calloc(n + 1, sizeof *p->padded);
+    p->piece = pp_calloc(n + 1, sizeof *p->piece);
+    p->padded = pp_calloc(n + 1, sizeof *p->padded);
     for (int m = 0; m < PP_N_MODALITIES; m++)
-        if (d->items[m].n) {
-            p->rows[m] = calloc(n + 1, sizeof *p->rows[m]);
-            failed |= !p->rows[m];
-        }
-    if (p->piece && p->padded && !failed)
-        return 0;
-    pp_pieces_finish(p);
-    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        if (d->items[m].n)
+            p->rows[m] = pp_calloc(n + 1, sizeof *p->rows[m]);
 }
 
 /* Adds a document that is one sequence and fits. Most do, and this needs no
@@ -415,9 +409,9 @@ int pp_pieces_make(const struct pp_documents *d,
     for (int m = 0; m < PP_N_MODALITIES; m++)
         if (!o.rows[m])
             o.rows[m] = INT32_MAX; /* the sums of the index are of this type */
-    if (count_pieces(d, &o, &n, out, err) != 0 ||
-        alloc_pieces(out, n, d, err) != 0)
+    if (count_pieces(d, &o, &n, out, err) != 0)
         return -1;
+    alloc_pieces(out, n, d);
     for (size_t i = o.first; i < o.end; i++)
         add_pieces(d, i, &o, out);
     return 0;
@@ -463,8 +457,7 @@ int pp_pieces_wrap(const struct pp_documents *d,
     if (n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%zu' sequences are too many to pack", n);
-    if (alloc_pieces(out, n, d, err) != 0)
-        return -1;
+    alloc_pieces(out, n, d);
     for (size_t i = o.first; i < o.end; i++)
         wrap_document(d, i, &o, d->first[o.first], out);
     out->n_tokens = total;

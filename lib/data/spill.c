@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
 /* Opens a file without a name in dir. Returns -1 on failure. */
@@ -90,10 +91,7 @@ int pp_spill_grow(struct pp_spill_array *g, size_t n, size_t size,
         if (move_to_file(g, g->room * size, bytes, dir, err) != 0)
             return -1;
     } else {
-        void *fresh = realloc(g->at, bytes);
-        if (!fresh)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        g->at = fresh;
+        g->at = pp_realloc(g->at, target, size);
     }
     g->room = target;
     return 0;

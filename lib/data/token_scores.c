@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/checksum.h"
 #include "base/file.h"
 
@@ -168,11 +169,9 @@ static int make_lists(struct token_scores *t, size_t top_k, struct pp_err *err)
     t->ids = pp_documents_make_column(d, PP_COLUMN_TOPK_IDS, err);
     t->logits =
         t->ids ? pp_documents_make_column(d, PP_COLUMN_TOPK_LOGITS, err) : NULL;
-    t->sorted = calloc(top_k, sizeof *t->sorted);
+    t->sorted = pp_calloc(top_k, sizeof *t->sorted);
     if (!t->logits)
         return -1;
-    if (!t->sorted)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < pp_documents_n_tokens(d) * top_k; i++) {
         t->ids[i] = -1;
         t->logits[i] = 0;
@@ -312,9 +311,8 @@ static int read_score_lines(struct token_scores *t, FILE *file,
 static int read_all_scores(struct token_scores *t, FILE *f, struct pp_err *err)
 {
     struct pp_documents *d = t->d;
-    t->seen = calloc(d->n, sizeof *t->seen);
-    int rc = t->seen ? read_score_lines(t, f, err)
-                     : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    t->seen = pp_calloc(d->n, sizeof *t->seen);
+    int rc = read_score_lines(t, f, err);
     for (size_t i = 0; i < d->n && rc == 0; i++)
         if (!t->seen[i] && token_at(d, i + 1) > token_at(d, i))
             rc = pp_fail(err, PP_EXIT_INPUT, "%s: sequence '%zu' is missing",
