@@ -68,6 +68,8 @@ const struct tool_option pprun_option_table[] = {
      AT(runner.options.data)},
     {0, "weights", "PATH", "start from these safetensors",
      AT(runner.options.weights)},
+    {0, "adapter", "DIR", "start from this adapter, for a plan with --lora",
+     AT(runner.options.adapter), .excludes = "init"},
     {0, "init", "SEED", "start from random weights", AT(runner.options.seed), 0,
      LARGEST, .excludes = "weights"},
     {0, "objective", "NAME,K=X",

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "manifest/adapter_config.h"
 #include "manifest/config_json.h"
 #include "model/precision.h"
 #include "pprun.h"
@@ -89,7 +90,10 @@ int pprun_prepare_save(struct runner *p)
     const struct pp_precision *saved = saved_precision(p);
     if (saved != &pp_precisions[p->options.dtype])
         p->job.save_bytes = saved->element_bytes;
-    if (pp_config_text(source, saved->hugging_face, &own->config_text, err) ||
+    if ((p->model.lora
+             ? pp_adapter_config_text(&p->model, source, &own->config_text, err)
+             : pp_config_text(source, saved->hugging_face, &own->config_text,
+                              err)) ||
         (p->model.generator &&
          pp_config_text(
              p->manifest.components[p->manifest.n_components - 1].source,

@@ -31,6 +31,8 @@ const struct tool_option ppscore_option_table[] = {
     {0, "data", "DIR", "the packed directory to read", AT(runner.options.data)},
     {0, "weights", "PATH", "take these safetensors",
      AT(runner.options.weights)},
+    {0, "adapter", "DIR", "take this adapter, for a plan with --lora",
+     AT(runner.options.adapter), .excludes = "init"},
     {0, "init", "SEED", "take random weights", AT(runner.options.seed), 0,
      LARGEST, .excludes = "weights"},
     {0, "resume", "DIR", "take the newest checkpoint, if any",

@@ -3,7 +3,9 @@
  * --freeze and those that do not run. */
 #include <string.h>
 
+#include "base/file.h"
 #include "base/num.h"
+#include "manifest/adapter_config.h"
 #include "model/frozen.h"
 #include "ppsplit.h"
 
@@ -34,12 +36,28 @@ static int set_lora(struct split_job *j, char *item)
     return rc;
 }
 
+/* Takes the settings of an adapter that there is. */
+static int take_adapter(struct split_job *j, const char *dir)
+{
+    bool dropout = false;
+    if (pp_adapter_config_read(dir, &j->arena, &j->lora, &dropout, &j->t.err))
+        return -1;
+    if (dropout)
+        tool_say(&j->t, TOOL_NOTE,
+                 "'%s' asks for dropout by lora_dropout, which pprun does not "
+                 "apply",
+                 dir);
+    return 0;
+}
+
 int split_read_lora(struct tool *t, const struct tool_option *o,
                     const char *arg)
 {
     struct split_job *j = t->base;
     char *text = pp_arena_strdup(&j->arena, arg);
     (void)o;
+    if (pp_file_is_dir(arg))
+        return take_adapter(j, arg);
     j->lora = (struct pp_lora){
         .rank = PP_LORA_RANK, .alpha = PP_LORA_ALPHA, .targets = PP_LORA_ALL};
     for (char *item; (item = strsep(&text, ","));)

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/foreign.h"
+#include "manifest/adapter_config.h"
 #include "manifest/config_json.h"
 #include "runner/runner.h"
 #include "run/checkpoint/ckpt_files.h"
@@ -224,6 +225,9 @@ static int check_weights(struct runner *p, const char *path)
         pp_weights_check_tied(&p->model, p->weights, &p->tool->err))
         return pp_fail_at(&p->tool->err, "%s: ", path);
     size_t n = pp_weights_unused(&p->model, p->weights, &first);
+    if (n > 0 && strstr(first, PP_LORA_MARK))
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "'%s' is not among the targets of the plan", first);
     if (n > 0)
         tool_say(p->tool, TOOL_WARNING,
                  "%s: %zu tensor%s no place in the model: '%s'%s", path, n,
@@ -243,12 +247,43 @@ static int fail_weights(const struct runner *p, const char *source)
                    source);
 }
 
+/* Adds the adapter that training starts from. Its tensors must be those of the
+ * plan, and so must the factor of their products. */
+static int open_adapter(struct runner *p)
+{
+    const char *dir = p->options.adapter;
+    const struct pp_lora *want = p->model.lora;
+    struct pp_err *err = &p->tool->err;
+    struct pp_lora l;
+    bool dropout;
+    if (!dir)
+        return 0;
+    if (!want)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--adapter: the plan has no adapters; make it with "
+                       "ppsplit --lora '%s'",
+                       dir);
+    const char *path = pp_arena_printf(&p->manifest.arena,
+                                       "%s/adapter_model.safetensors", dir);
+    if (pp_adapter_config_read(dir, &p->manifest.arena, &l, &dropout, err) ||
+        pp_tensors_add(p->weights, path, "", err))
+        return -1;
+    return l.rank == want->rank && pp_lora_scale(&l) == pp_lora_scale(want)
+               ? 0
+               : pp_fail(err, PP_EXIT_INPUT,
+                         "--adapter: '%s' has rank %zu and scale %g, but the "
+                         "plan has rank %zu and scale %g; make it with ppsplit "
+                         "--lora '%s'",
+                         dir, l.rank, pp_lora_scale(&l), want->rank,
+                         pp_lora_scale(want), dir);
+}
+
 static int find_weights(struct runner *p)
 {
     const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *source = p->manifest.model.source;
-    if (p->resume || o->seed >= 0 || o->shrink) {
+    if ((p->resume && !p->model.lora) || o->seed >= 0 || o->shrink) {
         p->job.seed = (uint64_t)(o->shrink && o->seed < 0 ? 1 : o->seed);
         return 0;
     }
@@ -258,7 +293,10 @@ static int find_weights(struct runner *p)
     if (runner_check_weights(p, path) ||
         pp_tensors_open(path, &p->weights, err))
         return -1;
-    if (runner_open_generator(p, path) || check_weights(p, path))
+    if (runner_open_generator(p, path) || open_adapter(p) ||
+        check_weights(p, path) ||
+        (p->model.lora &&
+         pp_weights_base(p->weights, &p->job.base_checksum, err)))
         return -1;
     p->job.weights = p->weights;
     p->job.weights_path = path;

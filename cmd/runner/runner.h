@@ -25,7 +25,7 @@ enum runner_transport { RUNNER_THREADS, RUNNER_MPI, RUNNER_NCCL };
 
 /* The options that both programs have, and that the checks of inputs need. */
 struct runner_options {
-    const char *data, *eval, *weights, *resume; /* paths, or NULL */
+    const char *data, *eval, *weights, *adapter, *resume; /* paths, or NULL */
     const char *record_routing, *replay_routing;
     int64_t seed;  /* --init; -1: not given */
     int dtype;     /* enum runner_dtype; -1: not given */

@@ -51,8 +51,10 @@ static bool is_target(const struct pp_lora *l, const char *tensor)
 static void name_factor(struct pp_tensor_info *t,
                         const struct pp_tensor_info *of, char factor)
 {
-    snprintf(t->name, sizeof t->name, "%.*s" PP_LORA_MARK "%c.weight",
-             (int)(module_length(of->name) % 80), of->name, factor);
+    int n = (int)module_length(of->name), most = 60;
+    snprintf(t->name, sizeof t->name,
+             PP_LORA_PREFIX "%.*s" PP_LORA_MARK "%c.weight",
+             n < most ? n : most, of->name, factor);
 }
 
 static void add_adapter(const struct pp_lora *l,

@@ -21,7 +21,9 @@
 #define PP_MOST_ALPHA 1e6
 #define PP_LORA_ALL "all-linear"
 
-/* The names of A and B have it. */
+/* The names of A and B in files, around the name of a product:
+ * "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". */
+#define PP_LORA_PREFIX "base_model.model."
 #define PP_LORA_MARK ".lora_"
 
 struct pp_lora {

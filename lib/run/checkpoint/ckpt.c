@@ -129,16 +129,19 @@ static int add_generator(const char *path, struct pp_tensors *t,
                : 0;
 }
 
-static int load_block(const char *path, const char *stem,
+/* Reads the files of one block into a block. */
+static int load_block(const char *path, enum pp_weights_block from,
                       struct pp_parameters *p, enum pp_weights_block block,
                       struct pp_err *err)
 {
+    const char *stem =
+        from == PP_BLOCK_W && p->adapts ? PP_ADAPTER_STEM : pp_ckpt_stems[from];
     char full[PP_PATH_TEXT];
     struct pp_tensors *t;
     if (pp_path(full, err, "%s/%s", path, stem) || pp_shard_open(full, &t, err))
         return -1;
     int rc = 0;
-    if (stem == pp_ckpt_stems[PP_BLOCK_W])
+    if (from == PP_BLOCK_W)
         rc = add_generator(path, t, err);
     if (rc == 0)
         rc = pp_weights_read(p, block, t, err);
@@ -179,12 +182,11 @@ int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
         has_master && p->wanted[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
     /* They may lack frozen tensors. */
     if ((weights == PP_BLOCK_MASTER && has_frozen(p) &&
-         load_block(path, pp_ckpt_stems[PP_BLOCK_W], p, PP_BLOCK_W, err)) ||
-        load_block(path, pp_ckpt_stems[weights], p, PP_BLOCK_W, err))
+         load_block(path, PP_BLOCK_W, p, PP_BLOCK_W, err)) ||
+        load_block(path, weights, p, PP_BLOCK_W, err))
         return -1;
     for (enum pp_weights_block b = PP_BLOCK_G; b <= PP_BLOCK_V; b++)
-        if (pp_ckpt_stems[b] && p->blocks[b] &&
-            load_block(path, pp_ckpt_stems[b], p, b, err))
+        if (pp_ckpt_stems[b] && p->blocks[b] && load_block(path, b, p, b, err))
             return -1;
     return 0;
 }

@@ -12,6 +12,11 @@
  * directory without .tmp is complete. DIR/latest is a symbolic link to the
  * newest.
  *
+ * Of a model with adapters these alone are saved, as PEFT does:
+ * adapter_model.safetensors and adapter_config.json are in place of
+ * model.safetensors and config.json, and nothing is copied. The base stays
+ * where it is; the state has its checksum.
+ *
  * The weights have the element type of the run, or another one that is asked
  * for. F32 and F64 weights of such a run are the master weights; optimizer/ has
  * no second copy of them. If the files have narrower weights, as those of a
@@ -41,7 +46,8 @@ struct pp_ckpt {
     size_t room_bytes;
     const char *source; /* copy what is beside the weights of this model: its
                            directory or config.json; or NULL */
-    const char *config_text;      /* contents of config.json */
+    const char *config_text;      /* contents of config.json, or of adapters'
+                                     adapter_config.json */
     const char *generator_config; /* and of a generator's; or NULL */
     int keep;                     /* newest checkpoints to keep; 0: all */
     size_t shard_size; /* most bytes of tensors in a file; a larger tensor
@@ -73,6 +79,7 @@ struct pp_ckpt_state {
     double lr;                  /* peak learning rate */
     int64_t epoch_microbatches; /* of one epoch, with those that are empty so
                                    that it ends with a step */
+    uint64_t base_checksum; /* of the base of adapters; 0: random, or none */
     char settings[PP_SETTINGS_LINES]; /* of pp_settings_write */
 };
 
@@ -121,7 +128,8 @@ int pp_ckpt_load(const char *path, struct pp_parameters *p,
                  struct pp_err *err) PP_MUST_USE;
 
 /* Writes the gradients of all ranks to one safetensors file: Hugging Face
- * names, F32, tied weights once. Collective; rank 0 writes. */
+ * names, F32 or of an fp64 run F64, tied weights once. Collective; rank 0
+ * writes. */
 int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,
                        const struct pp_parameters *p,
                        struct pp_err *err) PP_MUST_USE;

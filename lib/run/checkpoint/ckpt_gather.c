@@ -355,7 +355,7 @@ int pp_ckpt_dump_grads(const char *path, struct pp_comm *comm,
     const struct pp_gather g = {.comm = comm,
                                 .params = p,
                                 .block = PP_BLOCK_G,
-                                .element_bytes = sizeof(float),
+                                .element_bytes = p->accumulator_bytes,
                                 .sink = {begin_dump, put_dump, &d}};
     if (pp_ckpt_gather(&g, err)) {
         pp_tensor_writer_abort(d.writer);

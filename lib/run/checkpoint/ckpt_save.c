@@ -244,7 +244,9 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 {
     struct pp_ckpt_sums sums = {0};
     int rc = -1;
-    if (write_config(tmp, "config.json", c->config_text, &sums, err) ||
+    const char *config =
+        c->params->adapts ? "adapter_config.json" : "config.json";
+    if (write_config(tmp, config, c->config_text, &sums, err) ||
         (c->generator_config &&
          write_config(tmp, "generator/config.json", c->generator_config, &sums,
                       err)) ||

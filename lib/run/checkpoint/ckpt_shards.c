@@ -36,9 +36,12 @@ static enum model_part part_of(const struct pp_shards *s,
                                                    : PART_CONNECTOR;
 }
 
-static const char *stem_of(enum pp_weights_block block, enum model_part part)
+static const char *stem_of(const struct pp_shards *s,
+                           enum pp_weights_block block, enum model_part part)
 {
-    return block == PP_BLOCK_W ? weight_stems[part] : pp_ckpt_stems[block];
+    return block != PP_BLOCK_W ? pp_ckpt_stems[block]
+           : s->params->adapts ? PP_ADAPTER_STEM
+                               : weight_stems[part];
 }
 
 const char *pp_shards_name(const struct pp_shards *s,
@@ -115,7 +118,8 @@ size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
 {
     bool there = pp_tensor_in(&s->tensors[i], block) ||
                  s->blocks[block].source == PP_BLOCK_W;
-    there &= !s->tensors[i].tied_to;
+    there &=
+        !s->tensors[i].tied_to && !(s->params->adapts && s->tensors[i].frozen);
     return there ? pp_tensor_elements(&s->tensors[i]) *
                        s->blocks[block].element_bytes
                  : 0;
@@ -210,7 +214,10 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
         s->blocks[b].first = pp_try_calloc(s->n + 1, sizeof(size_t), err);
         if (!s->blocks[b].first)
             return -1;
-        s->blocks[b].n_files = cut(s, b, limit, s->blocks[b].first);
+        /* PEFT knows no index. */
+        bool one = p->adapts && b == PP_BLOCK_W;
+        s->blocks[b].n_files =
+            cut(s, b, one ? SIZE_MAX : limit, s->blocks[b].first);
         s->n_files += s->blocks[b].n_files;
     }
     return 0;
@@ -244,7 +251,7 @@ static struct part_files files_of(const struct pp_shards *s,
 {
     const size_t *first = s->blocks[b].first;
     enum model_part part = part_of(s, b, first[i]);
-    struct part_files p = {.stem = stem_of(b, part)};
+    struct part_files p = {.stem = stem_of(s, b, part)};
     for (int k = 0; k < s->blocks[b].n_files; k++) {
         if (part_of(s, b, first[k]) != part)
             continue;

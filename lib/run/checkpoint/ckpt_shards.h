@@ -22,6 +22,7 @@
 /* The files of a block, by enum pp_weights_block, without .safetensors; NULL:
  * the block is not saved. */
 extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
+#define PP_ADAPTER_STEM "adapter_model" /* of weights, if they are adapters */
 
 struct pp_shards {
     struct pp_tensor_info *tensors; /* (n) in the order of files; without the
@@ -79,7 +80,8 @@ enum pp_weights_block pp_shards_source_of(const struct pp_shards *s,
                                           size_t i);
 
 /* Returns the bytes of tensor i in the files of a block: 0 if it is not there,
- * as frozen tensors have no optimizer state. */
+ * as frozen tensors have no optimizer state, and the base of adapters is not in
+ * their files. */
 size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
                        size_t i);
 

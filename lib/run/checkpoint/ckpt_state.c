@@ -20,6 +20,7 @@
 static const struct counter {
     const char *name;
     int64_t min, max;
+    bool may_lack; /* files of earlier versions do; then it is 0 */
 } counters[] = {
     {"step", 0, INT64_MAX},
     {"microbatches", 0, INT64_MAX},
@@ -27,6 +28,7 @@ static const struct counter {
     {"data_checksum", INT64_MIN, INT64_MAX},
     {"optimizer", 0, PP_SGD_OPTIMIZER},
     {"epoch_microbatches", 0, INT64_MAX},
+    {"base_checksum", INT64_MIN, INT64_MAX, true},
 };
 enum { N_COUNTERS = sizeof counters / sizeof *counters };
 
@@ -78,7 +80,8 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
 {
     const struct values values = {
         {s->step, s->microbatches, s->step_microbatches,
-         (int64_t)s->data_checksum, s->optimizer, s->epoch_microbatches},
+         (int64_t)s->data_checksum, s->optimizer, s->epoch_microbatches,
+         (int64_t)s->base_checksum},
         {s->betas[0], s->betas[1]},
         s->lr,
     };
@@ -109,6 +112,9 @@ static int read_counter(const struct pp_tensors *t, const struct counter *c,
                         int64_t *value, struct pp_err *err)
 {
     const struct pp_tensor *x = pp_tensors_find(t, c->name);
+    *value = 0;
+    if (!x && c->may_lack)
+        return 0;
     if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s' must be there, as one 64-bit integer", c->name);
@@ -163,6 +169,7 @@ int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
             .data_checksum = (uint64_t)v.counters[3],
             .optimizer = v.counters[4],
             .epoch_microbatches = v.counters[5],
+            .base_checksum = (uint64_t)v.counters[6],
             .betas = {v.betas[0], v.betas[1]},
             .lr = v.lr,
         };

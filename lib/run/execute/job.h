@@ -148,6 +148,8 @@ struct pp_job {
     size_t shard_size; /* of a checkpoint's files; 0: PP_CKPT_SHARD_SIZE */
     size_t save_bytes; /* of an element of its weights; 0: as in the run */
     const char *config_text, *model_source;
+    uint64_t base_checksum; /* of the weights, if the model has adapters beside
+                               them; 0: they are random */
     const char *generator_config; /* config_text of a generator */
     const char *dump_grads;
 

@@ -280,7 +280,8 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                                 .whole_encoders = where->whole_encoders,
                                 .experts = at_least_one(where->experts),
                                 .experts_whole = where->experts.tp > 0,
-                                .ep = where->ep ? where->ep : 1};
+                                .ep = where->ep ? where->ep : 1,
+                                .adapts = m->lora};
     p->divided = where->divided && p->shares.owners > 1;
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i], p->ep);
@@ -353,7 +354,7 @@ struct pp_range pp_parameter_written(const struct pp_parameters *p,
                                      enum pp_weights_block block)
 {
     struct pp_range none = {0, 0};
-    if (!pp_parameter_in(t, block))
+    if (!pp_parameter_in(t, block) || (p->adapts && t->info.frozen))
         return none;
     if (pp_parameter_shares(p, t)->owners > 1 && pp_block_is_owned(p, block))
         return t->tied_copy || t->copy > 0 || t->piece.replica ? none : t->own;

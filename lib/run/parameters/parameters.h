@@ -86,6 +86,7 @@ struct pp_parameters {
     bool experts_whole;        /* tensor-parallel ranks divide no expert */
     size_t ep;                 /* expert-parallel ranks */
     bool divided;              /* the owners divide the weights too */
+    bool adapts;               /* the model has adapters (lora.h) */
 };
 
 /* Returns how ranks hold a tensor. */
@@ -206,7 +207,8 @@ struct pp_shares pp_parameter_shares_of(const struct pp_parameters *p,
 bool pp_parameter_counts(const struct pp_parameter *t);
 
 /* Returns the elements of the piece that this rank writes to files of the
- * block: each element counts once, and owners write what they own. */
+ * block: each element counts once, and owners write what they own. Of a model
+ * with adapters these alone are written. */
 struct pp_range pp_parameter_written(const struct pp_parameters *p,
                                      const struct pp_parameter *t,
                                      enum pp_weights_block block);

@@ -31,6 +31,13 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
 int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
                           struct pp_err *err) PP_MUST_USE;
 
+/* Sets *sum to a checksum of a base of adapters: of the names and shapes of
+ * tensors that are no adapters, and of the first bytes of each, PP_BASE_BYTES
+ * or fewer. */
+enum { PP_BASE_BYTES = 4096 };
+int pp_weights_base(const struct pp_tensors *t, uint64_t *sum,
+                    struct pp_err *err) PP_MUST_USE;
+
 /* Returns how many tensors have no place in the model, and the first of their
  * names. */
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "model/lora.h"
 #include "model/parts.h"
 #include "run/parameters/stored.h"
 #include "run/parameters/weights.h"
@@ -91,4 +93,24 @@ size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
     }
     free(used);
     return unused;
+}
+
+int pp_weights_base(const struct pp_tensors *t, uint64_t *sum,
+                    struct pp_err *err)
+{
+    struct pp_checksum_sum s = {0};
+    if (pp_checksum_begin(&s, err))
+        return -1;
+    for (size_t i = 0; i < pp_tensors_n(t); i++) {
+        const struct pp_tensor *x = pp_tensors_at(t, i);
+        if (strstr(x->name, PP_LORA_MARK))
+            continue;
+        pp_checksum_add(&s, x->name, strlen(x->name) + 1);
+        pp_checksum_add(&s, x->dims, (size_t)x->n_dims * sizeof *x->dims);
+        pp_checksum_add(&s, x->data,
+                        x->bytes < PP_BASE_BYTES ? x->bytes : PP_BASE_BYTES);
+    }
+    *sum = pp_checksum_value(&s);
+    pp_checksum_finish(&s);
+    return 0;
 }

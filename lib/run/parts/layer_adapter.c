@@ -23,7 +23,7 @@ static bool find_branch(const struct pp_call *c, const struct pp_product *p,
                         const struct pp_adapter *of, struct branch *b)
 {
     const char *first = c->w[p->weight], *own = c->w[of->weight];
-    if (own < first)
+    if (!first || own < first) /* the layer may lack the product */
         return false;
     *b = (struct branch){
         .of = of,

@@ -132,24 +132,44 @@ static int check_resumed(const struct pp_job *j, struct pp_ckpt_state *s,
     return check_moments(j, s, err);
 }
 
+/* Adapters are of no use beside another base. */
+static int check_base(const struct pp_job *j, const struct pp_ckpt_state *s,
+                      struct pp_err *err)
+{
+    return !j->model->lora || s->base_checksum == j->base_checksum
+               ? 0
+               : pp_fail_setting(err, PP_EXIT_INPUT, "weights", NULL,
+                                 "%s: was made beside other weights",
+                                 j->resume);
+}
+
+static int read_state(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    struct pp_ckpt_state s = {0};
+    bool trains = !j->score && j->optim.steps > 0;
+    if (pp_ckpt_state_read(j->resume, &s, err) || check_base(j, &s, err) ||
+        (trains && check_resumed(j, &s, err)))
+        return -1;
+    r->step = s.step;
+    r->microbatches = s.microbatches;
+    return 0;
+}
+
+/* A checkpoint has all weights, or adapters alone. */
 static int fill_params(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    if (j->resume) {
-        struct pp_ckpt_state s = {0};
-        bool trains = !j->score && j->optim.steps > 0;
-        if (pp_ckpt_state_read(j->resume, &s, err) ||
-            (trains && check_resumed(j, &s, err)))
-            return -1;
-        r->step = s.step;
-        r->microbatches = s.microbatches;
-        return pp_ckpt_load(j->resume, &r->params, err);
-    }
-    if (j->weights)
-        return pp_weights_load(&r->params, j->model, j->weights, err)
-                   ? pp_fail_at(err, "%s: ", j->weights_path)
-                   : 0;
-    return pp_weights_init(&r->params, j->model, j->seed, err);
+    int rc = 0;
+    if (j->resume && read_state(r, err))
+        return -1;
+    if (j->weights && pp_weights_load(&r->params, j->model, j->weights, err))
+        return pp_fail_at(err, "%s: ", j->weights_path);
+    if (!j->weights && (!j->resume || j->model->lora))
+        rc = pp_weights_init(&r->params, j->model, j->seed, err);
+    if (rc == 0 && j->resume)
+        rc = pp_ckpt_load(j->resume, &r->params, err);
+    return rc;
 }
 
 int pp_rank_make_params(struct pp_rank *r, struct pp_err *err)

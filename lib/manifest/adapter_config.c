@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+#include "manifest/adapter_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_writer.h"
+#include "manifest/config_values.h"
+#include "model/parts.h"
+
+/* --- reading --- */
+
+/* Keys that change the adapters if they are set: not null, false, empty or
+ * "none". Files have other keys too, which change nothing for us. */
+static const char *const unknown[] = {
+    "alora_invocation_tokens",
+    "alpha_pattern",
+    "arrow_config",
+    "bias",
+    "corda_config",
+    "exclude_modules",
+    "layer_replication",
+    "layers_to_transform",
+    "lora_bias",
+    "megatron_config",
+    "modules_to_save",
+    "rank_pattern",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+    "velora_config",
+};
+
+/* First values for which PEFT changes the base. */
+static const char *const changing[] = {"corda", "loftq", "lora_ga", "olora",
+                                       "pissa"};
+
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
+
+static bool is_set(const json_t *v)
+{
+    if (json_is_string(v))
+        return strcmp(json_string_value(v), "none") != 0;
+    return !json_is_null(v) && !json_is_false(v) &&
+           !(json_is_object(v) && !json_object_size(v)) &&
+           !(json_is_array(v) && !json_array_size(v));
+}
+
+static int check_known(const struct pp_value *root)
+{
+    struct pp_value at;
+    for (size_t i = 0; i < LENGTH(unknown); i++)
+        if (pp_value_find(root, unknown[i], &at) && is_set(at.value))
+            return pp_value_fail(&at, "adapters of this kind are not known");
+    if (!pp_config_find_set(root, "init_lora_weights", &at) ||
+        !json_is_string(at.value))
+        return 0;
+    const char *how = json_string_value(at.value);
+    for (size_t i = 0; i < LENGTH(changing); i++)
+        if (!strncmp(how, changing[i], strlen(changing[i])))
+            return pp_value_fail(&at,
+                                 "'%.*s' changes the base; save the adapter "
+                                 "with "
+                                 "path_initial_model_for_weight_conversion",
+                                 PP_VALUE_QUOTE, how);
+    return 0;
+}
+
+/* Joins the list of targets. */
+static int read_targets(const struct pp_value *root, struct pp_arena *a,
+                        struct pp_lora *l)
+{
+    struct pp_value at;
+    const char *name;
+    size_t n;
+    if (pp_value_member(root, "target_modules", &at))
+        return -1;
+    if (json_is_string(at.value) &&
+        strcmp(json_string_value(at.value), PP_LORA_ALL) != 0)
+        return pp_value_fail(&at, "regular expressions are not known; list "
+                                  "the names");
+    if (json_is_string(at.value)) {
+        l->targets = PP_LORA_ALL;
+        return 0;
+    }
+    if (pp_value_array(&at, &n))
+        return -1;
+    l->targets = "";
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value item = pp_value_item(&at, i);
+        if (pp_value_text(&item, &name))
+            return -1;
+        if (strpbrk(name, "+,"))
+            return pp_value_fail(&item, "'%.*s' is not the name of a module",
+                                 PP_VALUE_QUOTE, name);
+        l->targets =
+            pp_arena_printf(a, "%s%s%s", l->targets, i ? "+" : "", name);
+    }
+    return n ? 0 : pp_value_fail(&at, "there are no targets");
+}
+
+static int read_adapter(const struct pp_value *root, struct pp_arena *a,
+                        struct pp_lora *l, bool *dropout)
+{
+    struct pp_value at;
+    double share = 0;
+    *l = (struct pp_lora){.rank = PP_LORA_RANK, .alpha = PP_LORA_ALPHA};
+    if (pp_config_only_text(root, "peft_type", "LORA") || check_known(root) ||
+        read_targets(root, a, l) || pp_config_opt_size(root, "r", &l->rank) ||
+        pp_config_opt_bool(root, "use_rslora", &l->rslora))
+        return -1;
+    if (pp_config_find_set(root, "lora_alpha", &at) &&
+        pp_value_real(&at, 0, PP_MOST_ALPHA, &l->alpha))
+        return -1;
+    if (pp_config_find_set(root, "lora_dropout", &at) &&
+        pp_value_real(&at, 0, 1, &share))
+        return -1;
+    *dropout = share > 0;
+    return 0;
+}
+
+int pp_adapter_config_read(const char *dir, struct pp_arena *a,
+                           struct pp_lora *l, bool *dropout, struct pp_err *err)
+{
+    const char *path = pp_arena_printf(a, "%s/" PP_ADAPTER_CONFIG, dir);
+    const struct pp_value_source source = {path, err};
+    json_t *root;
+    if (pp_value_read_python(path, &root, err))
+        return -1;
+    const struct pp_value at = {.source = &source, .value = root};
+    int rc =
+        pp_value_is_object(&at) || read_adapter(&at, a, l, dropout) ? -1 : 0;
+    json_decref(root);
+    return rc;
+}
+
+/* --- writing --- */
+
+/* Calls visit for each product of layers that may have an adapter, with its
+ * name, "model.layers.0.self_attn.q_proj", and whether it has one, until visit
+ * returns false. */
+typedef bool visit_fn(void *ctx, const char *module, bool adapts);
+static void visit_products(const struct pp_model *m, visit_fn *visit, void *ctx)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    bool goes_on = true;
+    for (size_t u = 0; u < pp_model_n_units(m) && goes_on; u++) {
+        struct pp_unit_id id = pp_model_unit(m, u);
+        if (id.kind != PP_UNIT_LAYER)
+            continue;
+        pp_unit_params(m, id, table);
+        for (size_t i = 0; i < PP_N_ADAPTED && goes_on; i++) {
+            char *name = table[pp_lora_slots[i]].name;
+            if (!name[0])
+                continue;
+            *strrchr(name, '.') = '\0'; /* ".weight" */
+            goes_on =
+                visit(ctx, name, table[PP_P_ADAPTERS + 2 * i].name[0] != '\0');
+        }
+    }
+}
+
+struct names {
+    const char *end; /* how names must end, or NULL */
+    bool all;        /* all products that end like this have adapters */
+    struct pp_arena *a;
+    const char *list[PP_N_ADAPTED];
+    size_t n;
+    struct pp_json_writer *w;
+};
+
+static const char *end_of(const char *module)
+{
+    return strrchr(module, '.') + 1;
+}
+
+static bool note_end(void *ctx, const char *module, bool adapts)
+{
+    struct names *x = ctx;
+    bool known = !adapts;
+    for (size_t i = 0; i < x->n; i++)
+        known |= !strcmp(x->list[i], end_of(module));
+    if (!known)
+        x->list[x->n++] = pp_arena_strdup(x->a, end_of(module));
+    return true;
+}
+
+static bool check_end(void *ctx, const char *module, bool adapts)
+{
+    struct names *x = ctx;
+    x->all &= adapts || strcmp(end_of(module), x->end) != 0;
+    return x->all;
+}
+
+static bool write_name(void *ctx, const char *module, bool adapts)
+{
+    struct names *x = ctx;
+    if (adapts)
+        pp_json_string(x->w, NULL, module);
+    return true;
+}
+
+/* Writes how the names of modules end, or whole names if other modules end like
+ * that. */
+static void write_targets(const struct pp_model *m, struct pp_json_writer *w)
+{
+    struct pp_arena a = {0};
+    struct names x = {.all = true, .a = &a, .w = w};
+    visit_products(m, note_end, &x);
+    for (size_t i = 0; i < x.n && x.all; i++) {
+        x.end = x.list[i];
+        visit_products(m, check_end, &x);
+    }
+    pp_json_array(w, "target_modules", PP_JSON_BROKEN);
+    for (size_t i = 0; i < x.n && x.all; i++)
+        pp_json_string(w, NULL, x.list[i]);
+    if (!x.all)
+        visit_products(m, write_name, &x);
+    pp_json_end(w);
+    pp_arena_finish(&a);
+}
+
+int pp_adapter_config_text(const struct pp_model *m, const char *base,
+                           char **text, struct pp_err *err)
+{
+    size_t n = 0;
+    FILE *f = open_memstream(text, &n);
+    if (!f)
+        return pp_fail_errno(err, PP_ADAPTER_CONFIG);
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    pp_json_string(&w, "base_model_name_or_path", base);
+    pp_json_string(&w, "bias", "none");
+    pp_json_bool(&w, "fan_in_fan_out",
+                 pp_family_of(m->architecture)->names->transposed);
+    pp_json_bool(&w, "inference_mode", true);
+    pp_json_real(&w, "lora_alpha", m->lora->alpha);
+    pp_json_real(&w, "lora_dropout", 0);
+    pp_json_string(&w, "peft_type", "LORA");
+    pp_json_uint(&w, "r", m->lora->rank);
+    write_targets(m, &w);
+    pp_json_string(&w, "task_type", m->scores ? "SEQ_CLS" : "CAUSAL_LM");
+    pp_json_bool(&w, "use_rslora", m->lora->rslora);
+    pp_json_end(&w);
+    putc('\n', f);
+    return fclose(f) ? pp_fail_errno(err, PP_ADAPTER_CONFIG) : 0;
+}

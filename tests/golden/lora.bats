@@ -1,0 +1,137 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# lora - compares adapters with PEFT: the loss of the base, losses and gradient
+# norms of ten steps, and every gradient of the first, in fp64. scripts/gen-lora
+# wrote the expected values.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    GOLDEN=$SRCDIR/tests/golden
+    cd "$BATS_TEST_TMPDIR"
+    pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
+    BINS=$(pppack --stats packed | jq .bins)
+}
+
+# plan CASE [OPTION...]: a step takes every bin.
+plan() {
+    ppsplit -q "${@:2}" "$GOLDEN/$1/model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
+}
+
+# train CASE STEPS [OPTION...]
+train() {
+    pprun -q --data packed --steps "$2" --lr 1e-2 --betas 0.9,0.999 --clip 1 \
+        --weight-decay 0.1 --dtype fp64 --adapter "$GOLDEN/lora/$1" "${@:3}" \
+        plan.json >steps.jsonl
+}
+
+# losses CASE TOLERANCE: compares as many steps as there are.
+losses() {
+    jq -se --argjson bound "$2" --slurpfile want "$GOLDEN/lora/$1/expected.json" '
+        def near($x): . / $x - 1 | fabs < $bound;
+        $want[0] as $w | to_entries | length > 0 and all(.[]; . as $s |
+            ($s.value.loss | near($w.losses[$s.key])) and
+            ($s.value.grad_norm | near($w.grad_norms[$s.key])))' steps.jsonl ||
+        { cat steps.jsonl "$GOLDEN/lora/$1/expected.json"; return 1; }
+}
+
+# agrees CASE: ten steps, and the gradients of the first.
+agrees() {
+    plan "$1" -p 2 --lora "$GOLDEN/lora/$1"
+    train "$1" 1 --dump-grads grads.safetensors
+    losses "$1" 1e-9
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-13 grads.safetensors \
+        "$GOLDEN/lora/$1/grads.safetensors"
+    train "$1" 10
+    [ "$(wc -l <steps.jsonl)" -eq 10 ]
+    losses "$1" 1e-8
+}
+
+@test "adapters of all products of Llama, Qwen3 and OLMo 2" {
+    agrees llama
+    agrees qwen3
+    agrees olmo2
+}
+
+@test "adapters of some products of Qwen2, Mistral, SmolLM3 and Gemma 3" {
+    agrees qwen2
+    agrees mistral
+    agrees smollm3
+    agrees gemma3
+}
+
+@test "adapters of fused products, of GPT-2 and Phi-3, and of Gemma 2" {
+    agrees gpt2
+    agrees phi3
+    agrees gemma2
+}
+
+@test "adapters of attention beside experts" {
+    agrees qwen3-moe
+    agrees gpt-oss
+    agrees deepseek-v3
+}
+
+@test "the base is PEFT's without adapters" {
+    plan llama -p 1
+    pprun -q --data packed --steps 1 --lr 0 --dtype fp64 plan.json >steps.jsonl
+    jq -se '.[0].base_loss / .[1].loss - 1 | fabs < 1e-10' \
+        "$GOLDEN/lora/llama/expected.json" steps.jsonl
+}
+
+@test "the comparison sees another scale, and B that starts as zeros" {
+    plan llama -p 1 --lora rank=3,alpha=7
+    run -2 --separate-stderr train llama 1
+    [[ $stderr == *"has rank 3 and scale 2, but the plan has rank 3 and scale 2.33"* ]]
+    jq '.model.lora.alpha = 6' plan.json >right.json
+    pprun -q --data packed --steps 1 --dtype fp64 right.json >steps.jsonl
+    run -1 losses llama 1e-6
+}
+
+@test "a checkpoint is an adapter of PEFT, which goes on beside its base alone" {
+    plan llama -p 2 --lora "$GOLDEN/lora/llama"
+    train llama 10
+    mv steps.jsonl whole.jsonl
+    train llama 4 --save saved
+    [ "$(cd saved/latest && echo *)" = \
+        "adapter_config.json adapter_model.safetensors checksums.xxh3 optimizer" ]
+    jq -e '.peft_type == "LORA" and .r == 3 and .lora_alpha == 6 and
+        (.target_modules | length) == 7' saved/latest/adapter_config.json
+    # On another mesh.
+    plan llama -p 1 --lora saved/latest
+    train llama 10 --resume saved
+    jq -se 'map(.step) == [range(5; 11)]' steps.jsonl
+    tail -n 6 whole.jsonl | jq -c .loss >want
+    jq -c .loss steps.jsonl | diff want -
+    # The state has a checksum of the base.
+    run -2 --separate-stderr pprun -q --data packed --init 3 --steps 10 \
+        --dtype fp64 --resume saved plan.json
+    [[ $stderr == *"saved/step-00000004: was made beside other weights; see --weights" ]]
+}
+
+@test "adapters that are refused" {
+    local change
+    for change in 'use_dora = true' 'bias = "all"' 'layers_to_transform = [1]' \
+        'rank_pattern = {"q_proj": 4}' 'modules_to_save = ["lm_head"]' \
+        'init_lora_weights = "pissa"' 'target_modules = ".*_proj"' \
+        'peft_type = "IA3"' 'target_modules = ["lm_head"]'; do
+        mkdir -p bad
+        jq ".$change" "$GOLDEN/lora/llama/adapter_config.json" >bad/adapter_config.json
+        run -2 --separate-stderr ppsplit -q -p 1 --lora bad "$GOLDEN/llama/model"
+        [[ ${#stderr_lines[@]} -eq 1 ]]
+        [[ $stderr == *"${change%% *}"* || $stderr == *"'lm_head' names experts"* ]]
+    done
+    run -2 --separate-stderr ppsplit -q -p 1 --lora rank=0 "$GOLDEN/llama/model"
+    run -2 --separate-stderr ppsplit -q -p 1 --lora targets=x_proj "$GOLDEN/llama/model"
+    [ "$stderr" = "ppsplit: --lora: 'x_proj' names no product of a layer" ]
+    run -2 --separate-stderr ppsplit -q -p 1 --lora rank=2 "$GOLDEN/mixtral/model"
+    [[ $stderr == *"'all-linear' names experts and routers"* ]]
+    run -2 --separate-stderr ppsplit -q -p 1 --lora rank=2 "$GOLDEN/llava"
+    [[ $stderr == *"a model with an encoder cannot have adapters"* ]]
+    plan llama -p 1
+    run -2 --separate-stderr train llama 1
+    [[ $stderr == *"the plan has no adapters; make it with ppsplit --lora"* ]]
+    plan llama -p 1 --lora rank=3,alpha=6,targets=q_proj
+    run -2 --separate-stderr train llama 1
+    [[ $stderr == *"lora_A.weight' is not among the targets of the plan"* ]]
+}
