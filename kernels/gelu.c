@@ -94,6 +94,21 @@ PP_CLONES static void sigmoid_bwd(real *dx, const real *dy, const real *x,
     }
 }
 
+PP_CLONES static void square_fwd(real *restrict y, const real *restrict x,
+                                 size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] > 0 ? x[i] * x[i] : 0;
+}
+
+PP_CLONES static void square_bwd(real *dx, const real *dy, const real *x,
+                                 size_t n)
+{
+    PP_INDEPENDENT
+    for (size_t i = 0; i < n; i++)
+        dx[i] = x[i] > 0 ? dy[i] * 2 * x[i] : 0;
+}
+
 /* --- geglu --- */
 
 PP_CLONES static void geglu_row(real *restrict y, const real *restrict gate,
@@ -140,18 +155,26 @@ PP_SWIGLU_BWD(PP_KERNEL(geglu_bwd))
 
 PP_GELU_FWD(PP_KERNEL(gelu_fwd))
 {
+    static void (*const forms[])(real *, const real *, size_t) = {
+        [PP_GELU_TANH] = tanh_fwd,
+        [PP_GELU_ERF] = erf_fwd,
+        [PP_GELU_SIGMOID] = sigmoid_fwd,
+        [PP_RELU_SQUARED] = square_fwd,
+    };
     (void)stream;
-    (form == PP_GELU_TANH  ? tanh_fwd
-     : form == PP_GELU_ERF ? erf_fwd
-                           : sigmoid_fwd)(y, x, n);
+    forms[form](y, x, n);
     return 0;
 }
 
 PP_GELU_BWD(PP_KERNEL(gelu_bwd))
 {
+    static void (*const forms[])(real *, const real *, const real *, size_t) = {
+        [PP_GELU_TANH] = tanh_bwd,
+        [PP_GELU_ERF] = erf_bwd,
+        [PP_GELU_SIGMOID] = sigmoid_bwd,
+        [PP_RELU_SQUARED] = square_bwd,
+    };
     (void)stream;
-    (form == PP_GELU_TANH  ? tanh_bwd
-     : form == PP_GELU_ERF ? erf_bwd
-                           : sigmoid_bwd)(dx, dy, x, n);
+    forms[form](dx, dy, x, n);
     return 0;
 }

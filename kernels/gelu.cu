@@ -23,15 +23,18 @@ static __device__ inline float tanh_argument(float x)
 
 template <enum pp_gelu FORM> static __device__ inline float gelu(float x)
 {
-    return x * (FORM == PP_GELU_ERF    ? erf_part(x)
-                : FORM == PP_GELU_TANH ? sigmoid(tanh_argument(x))
-                                       : sigmoid(STEEP * x));
+    return x * (FORM == PP_GELU_ERF       ? erf_part(x)
+                : FORM == PP_GELU_TANH    ? sigmoid(tanh_argument(x))
+                : FORM == PP_GELU_SIGMOID ? sigmoid(STEEP * x)
+                                          : fmaxf(x, 0));
 }
 
 template <enum pp_gelu FORM> static __device__ inline float slope(float x)
 {
     if (FORM == PP_GELU_ERF)
         return erf_part(x) + x * DENSITY * expf(-0.5f * x * x);
+    if (FORM == PP_RELU_SQUARED)
+        return 2 * fmaxf(x, 0);
     float s = sigmoid(FORM == PP_GELU_TANH ? tanh_argument(x) : STEEP * x);
     float inner =
         FORM == PP_GELU_TANH ? 2 * ROOT * (1 + 3 * CUBE * x * x) : STEEP;
@@ -84,17 +87,19 @@ static int launch_slope(elem *dx, const elem *dy, const elem *x, size_t n,
 
 PP_GELU_FWD(PP_CUDA(gelu_fwd))
 {
-    auto launch = form == PP_GELU_TANH  ? launch_gelu<PP_GELU_TANH>
-                  : form == PP_GELU_ERF ? launch_gelu<PP_GELU_ERF>
-                                        : launch_gelu<PP_GELU_SIGMOID>;
+    auto launch = form == PP_GELU_TANH      ? launch_gelu<PP_GELU_TANH>
+                  : form == PP_GELU_ERF     ? launch_gelu<PP_GELU_ERF>
+                  : form == PP_GELU_SIGMOID ? launch_gelu<PP_GELU_SIGMOID>
+                                            : launch_gelu<PP_RELU_SQUARED>;
     return n ? launch((elem *)y, (const elem *)x, n, stream) : 0;
 }
 
 PP_GELU_BWD(PP_CUDA(gelu_bwd))
 {
-    auto launch = form == PP_GELU_TANH  ? launch_slope<PP_GELU_TANH>
-                  : form == PP_GELU_ERF ? launch_slope<PP_GELU_ERF>
-                                        : launch_slope<PP_GELU_SIGMOID>;
+    auto launch = form == PP_GELU_TANH      ? launch_slope<PP_GELU_TANH>
+                  : form == PP_GELU_ERF     ? launch_slope<PP_GELU_ERF>
+                  : form == PP_GELU_SIGMOID ? launch_slope<PP_GELU_SIGMOID>
+                                            : launch_slope<PP_RELU_SQUARED>;
     return n ? launch((elem *)dx, (const elem *)dy, (const elem *)x, n, stream)
              : 0;
 }

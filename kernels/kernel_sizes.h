@@ -11,7 +11,12 @@
 #include <stddef.h>
 
 /* Forms of gelu, which kernels.h has. */
-enum pp_gelu { PP_GELU_TANH, PP_GELU_ERF, PP_GELU_SIGMOID };
+enum pp_gelu {
+    PP_GELU_TANH,
+    PP_GELU_ERF,
+    PP_GELU_SIGMOID,
+    PP_RELU_SQUARED /* no GELU, but of this form */
+};
 
 /* How a router chooses and weighs experts. */
 struct pp_router {

@@ -108,7 +108,7 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
  *
  * Mean and variance are those of each row (Ba et al., "Layer Normalization",
  * 2016); the variance is the mean of squares, not divided by C - 1.
- *   x           (N, C)       w, b  (C), or both NULL: ones and zeros
+ *   x           (N, C)       w, b  (C), or NULL: ones, zeros
  *   r           (N, C)       added to the output, or NULL
  *   y           (N, C)       written; not x
  *   mean, rstd  (N)          written
@@ -283,7 +283,9 @@ typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
  * The probability is, by form,
  *   ERF      (1 + erf(x / sqrt 2)) / 2
  *   TANH     (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, as in GPT-2
- *   SIGMOID  sigmoid(1.702 x), as in CLIP */
+ *   SIGMOID  sigmoid(1.702 x), as in CLIP
+ * and in its place max(x, 0), so that y = max(x, 0)^2:
+ *   RELU_SQUARED  (So et al., "Primer", 2021) */
 #define PP_GELU_FWD(name) \
     int(name)(void *y, const void *x, size_t n, enum pp_gelu form, void *stream)
 #define PP_GELU_BWD(name)                                        \

@@ -19,7 +19,9 @@ PP_CLONES static void norm_row(real *restrict y, real *mean, real *rstd,
     for (size_t i = 0; !w && i < C; i++)
         y[i] *= r;
     for (size_t i = 0; w && i < C; i++)
-        y[i] = y[i] * r * w[i] + b[i];
+        y[i] = y[i] * r * w[i];
+    for (size_t i = 0; b && i < C; i++)
+        y[i] += b[i];
     *mean = m;
     *rstd = r;
 }

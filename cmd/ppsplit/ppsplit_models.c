@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_models - --models: the models that are known, and the table of values
  * of their configurations that are refused. */
+#include <string.h>
+
 #include "base/json_writer.h"
 #include "manifest/config_rules.h"
 #include "manifest/outline.h"
@@ -39,6 +41,16 @@ static void write_model(struct pp_json_writer *w, const char *model_type,
     pp_json_array(w, "refused", PP_JSON_BROKEN);
 }
 
+/* Reports whether a planned family is in the list of those that are trained. */
+static bool is_trained(const struct pp_outline_family *family)
+{
+    struct pp_config_model m;
+    for (size_t i = 0; family->architecture && pp_config_model(i, &m); i++)
+        if (!strcmp(m.architecture, family->architecture))
+            return true;
+    return false;
+}
+
 static void write_json(FILE *f)
 {
     struct pp_json_writer w = {.f = f, .indent = 2};
@@ -61,7 +73,7 @@ static void write_json(FILE *f)
         pp_json_end(&w);
     }
     for (; planned->model_type; planned++) {
-        if (!planned->architecture)
+        if (!planned->architecture || is_trained(planned))
             continue;
         write_model(&w, planned->model_type, planned->architecture, false);
         pp_json_end(&w);
@@ -105,7 +117,8 @@ static void print_table(FILE *f)
         fprintf(f, "%-21s %-46s cpu, cuda\n", m.model_type, m.architecture);
     for (const struct pp_outline_family *p = pp_outline_families; p->model_type;
          p++)
-        fprintf(f, "%-21s %-46s no\n", p->model_type, p->architecture);
+        if (!is_trained(p))
+            fprintf(f, "%-21s %-46s no\n", p->model_type, p->architecture);
     fputs("\nValues that are accepted; others of these keys are refused:\n", f);
     for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
         char key[PP_RULE_KEY_TEXT], accepted[PP_ACCEPTED_TEXT];

@@ -128,7 +128,7 @@ int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)
     /* null stands for queries of full rank. */
     bool given = pp_value_find(root, "q_lora_rank", &at);
     a->q_rank = given ? 0 : 1536;
-    a->adjacent = true;
+    m->adjacent = true;
     if (pp_config_opt_size(root, "q_lora_rank", &a->q_rank) ||
         pp_config_get_size(root, "kv_lora_rank", INT_MAX, &a->kv_rank) ||
         pp_config_get_size(root, "qk_nope_head_dim", INT_MAX, &a->nope_dim) ||
@@ -143,7 +143,7 @@ int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)
                              a->rope_dim);
     }
     if (m->architecture == PP_DEEPSEEK_V3 &&
-        pp_config_opt_bool(root, "rope_interleave", &a->adjacent))
+        pp_config_opt_bool(root, "rope_interleave", &m->adjacent))
         return -1;
     m->n_kv_heads = m->n_heads;
     m->head_dim = a->nope_dim + a->rope_dim;

@@ -42,6 +42,7 @@ const char pp_config_definitions[] =
     "part=rope_scaling.partial_rotary_factor|"
     "rope_parameters.partial_rotary_factor|partial_rotary_factor "
     "topk_norm=norm_topk_prob groups=n_group|1 kept=topk_group|1 "
+    "adjacent=0 query_scalar=0 embed_scale=0 logits_by=0 "
     "qk_norm=0 norms_all_heads=0 sigmoid=0 score_bias=0 two_best=0 "
     "scale=routed_scaling_factor local_theta=0 ahead=0 "
     /* Linear attention: heads and widths of keys and values. Its chunks have 64
@@ -84,6 +85,10 @@ static const struct member of_all[] = {
     {"wide", COUNT, AT(window)},
     {"eps", REAL, AT(norm_eps)},
     {"theta", REAL, AT(rope.theta)},
+    {"query_scalar", REAL, AT(query_scalar)},
+    {"embed_scale", REAL, AT(embed_scale)},
+    {"logits_by", REAL, AT(logit_scale)},
+    {"adjacent", FLAG, AT(adjacent)},
     {"tied", FLAG, AT(tied)},
     {"qkv_bias", FLAG, AT(qkv_bias)},
     {"o_bias", FLAG, AT(o_bias)},
@@ -222,6 +227,7 @@ int pp_config_read_family(const struct pp_value *root, struct pp_model *m)
     struct pp_formulas f = {
         .config = root, .own = family->config, .common = pp_config_definitions};
     bool experts = family->mlp == PP_PART_EXPERTS;
+    m->gelu = family->gelu;
     if (read_members(&f, of_all, m) || check_heads(&f, m) ||
         (experts &&
          (read_members(&f, of_experts, m) || check_experts(&f, &m->moe))) ||

@@ -24,6 +24,7 @@ int pp_config_read_gpt2(const struct pp_value *root, struct pp_model *m)
     if (m->hidden % m->n_heads)
         return pp_value_fail(&at, "'%zu' is not a multiple of n_head, %zu",
                              m->hidden, m->n_heads);
+    m->mlp_bias = true;
     m->n_kv_heads = m->n_heads;
     m->head_dim = m->hidden / m->n_heads;
     return 0;

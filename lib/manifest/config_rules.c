@@ -14,7 +14,9 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
 #define ROTARY (ALL & ~OF(GPT2))
 /* The families from this one of model.h on. */
 #define FROM(family) (ALL & ~(OF(family) - 1))
-#define PARTIAL (OF(PHI3) | OF(GLM4_MOE) | OF(SOLAR_OPEN) | OF(MINIMAX_M2))
+#define PARTIAL                                                      \
+    (OF(PHI3) | OF(GLM) | OF(GLM4) | OF(GLM4_MOE) | OF(SOLAR_OPEN) | \
+     OF(MINIMAX_M2))
 #define GEMMAS (OF(GEMMA) | OF(GEMMA2) | OF(GEMMA3))
 #define V2_AND_V3 (OF(DEEPSEEK_V2) | OF(DEEPSEEK_V3))
 #define VL (OF(QWEN2_VIT) | OF(QWEN2_5_VIT) | OF(OMNI_VIT))
@@ -46,8 +48,8 @@ const char *const pp_strategy_words[] = {"default", "full", NULL};
 
 static const char *const
     silu[] = {"silu", NULL},
-    *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL},
-    *const noaux[] = {"noaux_tc", NULL},
+    *const relu2[] = {"relu2", NULL}, *const softmax[] = {"softmax", NULL},
+    *const sigmoid[] = {"sigmoid", NULL}, *const noaux[] = {"noaux_tc", NULL},
     *const tanh_gelu[] = {"gelu_pytorch_tanh", NULL},
     *const first_gelu[] = {"gelu_pytorch_tanh", "gelu", NULL},
     *const fp8[] = {"fp8", NULL}, *const mxfp4[] = {"mxfp4", NULL},
@@ -61,7 +63,12 @@ static const char *const
 
 /* clang-format off */
 const struct pp_config_rule pp_config_rules[] = {
-    {ROTARY & ~GEMMAS, PP_IN_MODEL, "hidden_act", PP_WORD, silu},
+    {ROTARY & ~(GEMMAS | OF(ARCEE) | OF(STARCODER2)), PP_IN_MODEL, "hidden_act",
+     PP_WORD, silu},
+    {OF(ARCEE), PP_IN_MODEL, "hidden_act", PP_WORD, relu2},
+    {OF(STARCODER2), PP_IN_MODEL, "hidden_act", PP_WORD, tanh_gelu},
+    {OF(ERNIE4_5), PP_IN_MODEL, "use_bias", PP_FALSE},
+    {OF(COHERE), PP_IN_MODEL, "use_qk_norm", PP_FALSE},
     {OF(GEMMA), PP_IN_MODEL, "hidden_act", PP_WORD, first_gelu},
     {GEMMAS, PP_IN_MODEL, "hidden_activation", PP_WORD, tanh_gelu},
     {GEMMAS, PP_IN_MODEL, "use_bidirectional_attention", PP_FALSE},

@@ -53,9 +53,9 @@ int pp_config_opt_bool(const struct pp_value *root, const char *key, bool *out)
 int pp_config_read_dropout(const struct pp_value *object, struct pp_model *m)
 {
     static const char *const keys[] = {
-        "attn_pdrop",         "embd_pdrop",       "resid_pdrop",
-        "attention_dropout",  "residual_dropout", "dropout",
-        "activation_dropout", "encoder_layerdrop"};
+        "attn_pdrop",        "embd_pdrop",         "resid_pdrop",
+        "attention_dropout", "residual_dropout",   "embedding_dropout",
+        "dropout",           "activation_dropout", "encoder_layerdrop"};
     enum { N_OF_GPT2 = 3 };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct pp_value at;

@@ -672,7 +672,10 @@ int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
     }
     const struct pp_value_source source = {file, err};
     const struct pp_value root = {.source = &source, .value = value};
-    bool known = is_trained(&root);
+    const struct pp_outline_family *family = find_family(
+        text_of(&root, "model_type"), text_of(&root, "architectures"));
+    /* Some settings of a family are planned alone. */
+    bool known = is_trained(&root) && !(family && family->architecture);
     int rc = known ? -1 : read_config(&root, shapes, n, a, m);
     if (known)
         *err = *why;

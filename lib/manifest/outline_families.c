@@ -127,28 +127,19 @@ const struct pp_outline_part pp_outline_parts[] = {
 
 /* clang-format off */
 const struct pp_outline_family pp_outline_families[] = {
-    {"glm", "GlmForCausalLM", "o_bias=0 norms attention fused_mlp", NULL},
-    {"glm4", "Glm4ForCausalLM", "o_bias=0 norms post_self_attn_layernorm(H) "
-     "post_mlp_layernorm(H) attention fused_mlp", NULL},
     {"ministral3", "Ministral3ForCausalLM", "norms attention mlp", NULL},
-    {"arcee", "ArceeForCausalLM", "norms attention plain_mlp", NULL},
-    {"apertus", "ApertusForCausalLM", "attention_layernorm(H) "
-     "feedforward_layernorm(H) attention qk_norm plain_mlp "
-     "mlp.act_fn.alpha_p!(1) mlp.act_fn.alpha_n!(1)", NULL},
+    /* pprun trains these two but for some of their settings. */
     {"ernie4_5", "Ernie4_5ForCausalLM", "qkv_bias=use_bias o_bias=use_bias "
      "mlp_bias=use_bias head_bias=use_bias tied=tie_word_embeddings|1 norms "
      "attention mlp", NULL},
-    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "norms attention "
-     "self_attn.query_layernorm(hd) self_attn.key_layernorm(hd) mlp", NULL},
-    {"granite", "GraniteForCausalLM", "norms attention mlp", NULL},
     {"cohere", "CohereForCausalLM", "tied=tie_word_embeddings|1 "
      "input_layernorm(H) attention self_attn.q_norm(nh,hd)@use_qk_norm "
      "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
-    {"cohere2", "Cohere2ForCausalLM", "tied=tie_word_embeddings|1 "
-     "input_layernorm(H) attention mlp", NULL},
-    {"starcoder2", "Starcoder2ForCausalLM", "norm_bias=1 qkv_bias=use_bias "
-     "o_bias=use_bias tied=tie_word_embeddings|1 sliding=has(sliding_window) "
-     "norms attention mlp.c_fc(I,H;use_bias) mlp.c_proj(H,I;use_bias)", NULL},
+    {"apertus", "ApertusForCausalLM", "attention_layernorm(H) "
+     "feedforward_layernorm(H) attention qk_norm plain_mlp "
+     "mlp.act_fn.alpha_p!(1) mlp.act_fn.alpha_n!(1)", NULL},
+    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "norms attention "
+     "self_attn.query_layernorm(hd) self_attn.key_layernorm(hd) mlp", NULL},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "norms latent_attention "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "

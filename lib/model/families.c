@@ -38,7 +38,7 @@ static size_t layer_parts(const struct pp_family *f, bool joins,
     out[n++] = (struct pp_model_part){.kind = f->attention};
     if (f->norms_after)
         out[n++] = (struct pp_model_part){f->norm, PP_AFTER_ATTENTION};
-    if (!f->only_after)
+    if (!f->only_after && !f->parallel)
         out[n++] = (struct pp_model_part){f->norm, PP_BEFORE_MLP};
     out[n++] = (struct pp_model_part){.kind = mlp};
     if (f->norms_after)

@@ -114,3 +114,79 @@ const struct pp_family pp_family_olmoe = {
     .attention = PP_PART_ATTENTION,
     .mlp = PP_PART_EXPERTS,
 };
+
+/* Baidu, "ERNIE 4.5 Technical Report", 2025. */
+const struct pp_family pp_family_ernie4_5 = {
+    .model_type = "ernie4_5",
+    .architecture = "Ernie4_5ForCausalLM",
+    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|2 "
+              "hd=null(head_dim)?H/nh:head_dim|128 theta=500000 "
+              "eps=rms_norm_eps|0.00001 tied=tie_word_embeddings|1 adjacent=1 "
+              "qkv_bias=0 o_bias=0 mlp_bias=0",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+};
+
+/* Granite Team, IBM, "Granite 3.0 Language Models", 2024. The outputs of
+ * attention and MLP are multiplied by a number r before they are added. Hidden
+ * states that are divided by r need no such product: norms do not see it but
+ * for their epsilon. */
+const struct pp_family pp_family_granite = {
+    .model_type = "granite",
+    .architecture = "GraniteForCausalLM",
+    .config = "r=residual_multiplier|1 eps=(rms_norm_eps|0.000001)/r/r "
+              "embed_scale=(embedding_multiplier|1)/r "
+              "a=attention_multiplier|1 query_scalar=1/a/a "
+              "logits_by=1/(logits_scaling|1)",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+};
+
+/* Arcee AI, "AFM-4.5B", 2025. */
+const struct pp_family pp_family_arcee = {
+    .model_type = "arcee",
+    .architecture = "ArceeForCausalLM",
+    .config = "eps=rms_norm_eps|0.00001",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_PLAIN_MLP,
+    .gelu = PP_RELU_SQUARED,
+};
+
+static const struct pp_names starcoder2_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .norm_bias = "model.norm.bias",
+    .layer =
+        {
+            PP_NAMES_NORMS_BEFORE,
+            [PP_P_NORM1_BIAS] = "input_layernorm.bias",
+            [PP_P_NORM2_BIAS] = "post_attention_layernorm.bias",
+            PP_NAMES_ATTENTION,
+            PP_NAMES_ATTENTION_BIASES,
+            [PP_P_UP] = "mlp.c_fc.weight",
+            [PP_P_UP_BIAS] = "mlp.c_fc.bias",
+            [PP_P_DOWN] = "mlp.c_proj.weight",
+            [PP_P_DOWN_BIAS] = "mlp.c_proj.bias",
+        },
+    .buffers = {".inv_freq"},
+};
+
+/* Lozhkov et al., "StarCoder 2 and The Stack v2: The Next Generation", 2024. */
+const struct pp_family pp_family_starcoder2 = {
+    .model_type = "starcoder2",
+    .architecture = "Starcoder2ForCausalLM",
+    .config = "nkv=num_key_value_heads|2 eps=norm_epsilon|0.00001 "
+              "bias=null(use_bias)?0:use_bias|1 qkv_bias=bias o_bias=bias "
+              "mlp_bias=bias tied=tie_word_embeddings|1 "
+              "sliding=has(sliding_window)",
+    .names = &starcoder2_names,
+    .norm = PP_PART_LAYER_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_PLAIN_MLP,
+    .gelu = PP_GELU_TANH,
+};

@@ -46,6 +46,14 @@
     F(SEED_OSS, seed_oss)       \
     F(MINISTRAL, ministral)     \
     F(CWM, cwm)                 \
+    F(GLM, glm)                 \
+    F(GLM4, glm4)               \
+    F(ERNIE4_5, ernie4_5)       \
+    F(GRANITE, granite)         \
+    F(ARCEE, arcee)             \
+    F(STARCODER2, starcoder2)   \
+    F(COHERE, cohere)           \
+    F(COHERE2, cohere2)         \
     F(OLMOE, olmoe)             \
     F(FLEX_OLMO, flex_olmo)     \
     F(DOTS1, dots1)             \
@@ -88,7 +96,6 @@ struct pp_mla {
     size_t q_rank;                    /* 0: full-rank queries */
     size_t kv_rank;                   /* 0: no latent attention */
     size_t nope_dim, rope_dim, v_dim; /* per head */
-    bool adjacent;      /* neighbours of the rotary part rotate together */
     double score_scale; /* of the scores, beside 1 / sqrt(nope_dim + rope_dim);
                            0: 1 */
 };
@@ -159,6 +166,7 @@ struct pp_model {
     double init_range; /* initializer_range: standard deviation of weights */
     const char *dtype; /* pp_precision's name of its type; NULL: not stated */
     size_t rotary_dim; /* first elements of a head that RoPE turns; 0: all */
+    bool adjacent;     /* neighbours of what rotates pair, not its halves */
     struct pp_rope rope;
     struct pp_rope windowed_rope; /* of layers with a window; theta 0: as the
                                      others */
@@ -178,6 +186,8 @@ struct pp_model {
     size_t window;        /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
     double query_scalar; /* scores are divided by its root; 0: head_dim */
+    double embed_scale;  /* of embeddings; 0: 1 */
+    double logit_scale;  /* of logits, before the cap; 0: 1 */
     double score_cap, logit_cap; /* they become cap tanh(x / cap); 0: none */
     struct pp_moe moe;
     struct pp_layer_set unrotated; /* layers without rotary positions */

@@ -139,7 +139,9 @@ static void layer_norm_tensors(const struct pp_model *m,
                                struct pp_tensor_info *out)
 {
     rms_norm_tensors(m, p, out);
-    set_bias(&out[pp_norm_slots[p->place].bias], m->hidden, PP_SPLIT_NONE, 1);
+    if (!pp_family_of(m->architecture)->no_norm_bias)
+        set_bias(&out[pp_norm_slots[p->place].bias], m->hidden, PP_SPLIT_NONE,
+                 1);
 }
 
 static void layer_norm_saved(const struct pp_shard *s,
@@ -306,9 +308,11 @@ static void plain_mlp_tensors(const struct pp_model *m,
     (void)p;
     size_t h = m->hidden, i = m->intermediate;
     set_matrix(&out[PP_P_UP], i, h, PP_SPLIT_ROWS, i);
-    set_bias(&out[PP_P_UP_BIAS], i, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_DOWN], h, i, PP_SPLIT_COLUMNS, i);
-    set_bias(&out[PP_P_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
+    if (m->mlp_bias) {
+        set_bias(&out[PP_P_UP_BIAS], i, PP_SPLIT_ROWS, i);
+        set_bias(&out[PP_P_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
+    }
 }
 
 static void plain_mlp_saved(const struct pp_shard *s,

@@ -121,6 +121,9 @@ struct pp_family {
     enum pp_part_kind norm, attention, mlp;
     bool norms_after;      /* norms follow attention and MLP ... */
     bool only_after;       /* ... and none are before them */
+    bool parallel;         /* the MLP reads the norm before attention, too */
+    bool no_norm_bias;     /* layer norms have a weight alone */
+    enum pp_gelu gelu;     /* of an MLP without gate, if `config` is there */
     bool whole;            /* attention is not causal */
     bool from_zero;        /* RMSNorm multiplies by 1 + its weight */
     bool scales_embedding; /* by the root of hidden */

@@ -48,6 +48,14 @@ differs() {
 @test "seed_oss" { family seed_oss; }
 @test "ministral" { family ministral; }
 @test "cwm" { family cwm; }
+@test "glm" { family glm; }
+@test "glm4" { family glm4; }
+@test "ernie4_5" { family ernie4_5; }
+@test "granite" { family granite; }
+@test "arcee" { family arcee; }
+@test "starcoder2" { family starcoder2; }
+@test "cohere" { family cohere; }
+@test "cohere2" { family cohere2; }
 @test "olmoe" { family olmoe; }
 @test "flex_olmo" { family flex_olmo; }
 @test "dots1" { family dots1; }
@@ -61,6 +69,9 @@ differs() {
     differs olmo3 '.rope_parameters.sliding_attention.rope_theta = 200' \
         '.sliding_window = 5' '.rope_parameters.full_attention.factor = 2'
     differs exaone4 '.sliding_window = null | .layer_types = null'
+    differs granite '.residual_multiplier = 0.41' '.embedding_multiplier = 5' \
+        '.attention_multiplier = 0.21' '.logits_scaling = 2.01'
+    differs cohere2 '.layer_types[1] = "sliding_attention"' '.logit_scale = 0.07'
     differs glm4_moe '.n_group = 1 | .topk_group = 1' \
         '.rope_parameters.partial_rotary_factor = 1' \
         '.routed_scaling_factor = 1' '.norm_topk_prob = false'

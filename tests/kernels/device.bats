@@ -93,6 +93,18 @@ plan() {
     near 1e-4 tensor host
 }
 
+@test "families of parts that the others lack: the CPU's gradients, on ranks too" {
+    for family in arcee cohere2 glm4 glm4_moe granite starcoder2; do
+        golden one.json families/$family 1
+        golden two.json families/$family 2
+        cpu host one.json --optimizer sgd
+        gpu one one.json --optimizer sgd
+        near 1e-4 one host
+        gpu ranks two.json --optimizer sgd
+        same ranks one
+    done
+}
+
 # gemma2 NAME FILTER: large weights, so that scores are near the cap.
 gemma2() {
     mkdir -p "model-$1"

@@ -158,8 +158,8 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     finish(c);
 }
 
-/* plain: without parameters. */
-static void compare_layernorm(struct call *c, size_t N, size_t C, bool plain)
+/* n_params: none, a weight, or a bias, too. */
+static void compare_layernorm(struct call *c, size_t N, size_t C, int n_params)
 {
     struct tensor *x = in(c, ELEMENT, N * C), *w = in(c, ELEMENT, C);
     struct tensor *b = in(c, ELEMENT, C), *dy = in(c, ELEMENT, N * C);
@@ -171,8 +171,9 @@ static void compare_layernorm(struct call *c, size_t N, size_t C, bool plain)
     struct tensor *z = out(c, ELEMENT, N * C);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
-    void *by = plain ? NULL : w->at, *more = plain ? NULL : b->at;
-    void *ref_by = plain ? NULL : w->want, *ref_more = plain ? NULL : b->want;
+    void *by = n_params < 1 ? NULL : w->at, *more = n_params < 2 ? NULL : b->at;
+    void *ref_by = n_params < 1 ? NULL : w->want;
+    void *ref_more = n_params < 2 ? NULL : b->want;
     int rc = k->layernorm_fwd(y->at, mean->at, rstd->at, x->at, by, more, NULL,
                               N, C, 1e-5, s) ||
              k->layernorm_fwd(z->at, mean->at, rstd->at, x->at, by, more,
@@ -377,16 +378,17 @@ static void compare_norms_and_rope(struct call *c)
         compare_divided_norm(c, 3, 2049);
     }
     if (wanted(c, "layernorm")) {
-        compare_layernorm(c, 5, 33, false);
-        compare_layernorm(c, 5, 33, true);
-        compare_layernorm(c, 9, 2056, true);
-        compare_layernorm(c, 40, 1040, false);
-        compare_layernorm(c, 9, 2056, false);
-        compare_layernorm(c, 9, 2049, false);
-        compare_layernorm(c, 700, 3, false);
+        compare_layernorm(c, 5, 33, 2);
+        compare_layernorm(c, 5, 33, 1);
+        compare_layernorm(c, 5, 33, 0);
+        compare_layernorm(c, 9, 2056, 0);
+        compare_layernorm(c, 40, 1040, 2);
+        compare_layernorm(c, 9, 2056, 2);
+        compare_layernorm(c, 9, 2049, 2);
+        compare_layernorm(c, 700, 3, 2);
     }
     if (wanted(c, "gelu")) {
-        for (int form = PP_GELU_TANH; form <= PP_GELU_SIGMOID; form++) {
+        for (int form = PP_GELU_TANH; form <= PP_RELU_SQUARED; form++) {
             compare_gelu(c, 5 * 24, (enum pp_gelu)form);
             compare_gelu(c, 35, (enum pp_gelu)form);
         }

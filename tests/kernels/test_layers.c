@@ -23,6 +23,7 @@ struct variant {
     double score_cap, logit_cap;
     size_t window;
     size_t axes[PP_ROPE_AXES];
+    bool adjacent;
 };
 
 #define V3_MOE                                                       \
@@ -119,8 +120,8 @@ static const struct variant variants[] = {
              .router.norm = true}},
     /* The values are narrower than the keys, or wider. */
     {"DeepSeek-V2 decoder, dense", PP_UNIT_LAYER,
-     .architecture = PP_DEEPSEEK_V2, .moe = {{{2}}, 6, 2, 3},
-     .mla = {0, 5, 3, 4, 2, .adjacent = true, .score_scale = 1.5}},
+     .architecture = PP_DEEPSEEK_V2, .moe = {{{2}}, 6, 2, 3}, .adjacent = true,
+     .mla = {0, 5, 3, 4, 2, .score_scale = 1.5}},
     {"DeepSeek-V2 decoder", PP_UNIT_LAYER, .architecture = PP_DEEPSEEK_V2,
      .moe = {{{1}},
              6,
@@ -128,13 +129,23 @@ static const struct variant variants[] = {
              3,
              .shared = 4,
              .router = {.n_groups = 3, .kept_groups = 2, .scale = 4}},
-     .mla = {7, 5, 3, 2, 6, .adjacent = true}},
+     .adjacent = true, .mla = {7, 5, 3, 2, 6}},
     {"DeepSeek-V3 decoder, biases, selective", PP_UNIT_LAYER, 1, 1,
      .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_DEEPSEEK_V3,
      .moe = V3_MOE, .mla = {7, 5, 3, 4, 2}},
     {"DeepSeek-V3 decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
-     .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE,
-     .mla = {0, 9, 1, 4, 5, .adjacent = true}},
+     .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE, .adjacent = true,
+     .mla = {0, 9, 1, 4, 5}},
+    {"Cohere decoder", PP_UNIT_LAYER, 1, 1, .architecture = PP_COHERE,
+     .adjacent = true},
+    {"Cohere decoder, selective", PP_UNIT_LAYER, .n_kv_heads = 1,
+     .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_COHERE2, .window = 2},
+    {"Cohere decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
+     .architecture = PP_COHERE},
+    {"Arcee decoder", PP_UNIT_LAYER, .architecture = PP_ARCEE,
+     .gelu = PP_RELU_SQUARED},
+    {"StarCoder2 decoder, full", PP_UNIT_LAYER, 1, 1, 1,
+     .mode = PP_RECOMPUTE_FULL, .architecture = PP_STARCODER2},
     {"GPT-OSS decoder", PP_UNIT_LAYER, 1, 1, .architecture = PP_GPT_OSS,
      .moe = OSS_MOE, .window = 3},
     {"GPT-OSS decoder, selective", PP_UNIT_LAYER, .n_kv_heads = 1,
@@ -238,6 +249,7 @@ static struct pp_model model_of(const struct variant *v)
     m.moe = v->moe;
     m.sinks = v->architecture == PP_GPT_OSS;
     m.mla = v->mla;
+    m.adjacent = v->adjacent;
     m.qkv_bias = v->qkv_bias;
     m.o_bias = v->o_bias;
     m.mlp_bias = v->mlp_bias;

@@ -152,8 +152,8 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
 }
 
 /* Tests rows of mean 3, whose sum of squares is no variance. */
-/* plain: without parameters. */
-static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
+/* n_params: none, a weight, or a bias, too. */
+static void test_layernorm(const struct pp_kernels *k, size_t C, int n_params)
 {
     const size_t N = 3;
     const double eps = 1e-3;
@@ -172,9 +172,11 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
     fill_normal(&w, "w", 1);
     fill_normal(&b, "b", 1);
     fill_normal(&dy, "dy", 1);
-    for (size_t i = 0; plain && i < C; i++) {
-        set(&w, i, 1);
-        set(&b, i, 0);
+    for (size_t i = 0; i < C; i++) {
+        if (n_params < 1)
+            set(&w, i, 1);
+        if (n_params < 2)
+            set(&b, i, 0);
     }
     fill(&dw, 2);
     fill(&want_dw, 2);
@@ -202,7 +204,8 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
                 r * (get(&dy, t * C + i) * get(&w, i) - sum -
                      (get(&x, t * C + i) - m) * r * normed));
     }
-    const void *by = plain ? NULL : w.at, *shift = plain ? NULL : b.at;
+    const void *by = n_params < 1 ? NULL : w.at;
+    const void *shift = n_params < 2 ? NULL : b.at;
     bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, by, shift, NULL,
                                   N, C, eps, NULL) &&
                 !k->layernorm_bwd_input(dx.at, dy.at, x.at, mean.at, rstd.at,
@@ -217,7 +220,7 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
         values_near(&db, &want_db, bound(k), 1, "db")) &&
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&mean) &&
            guard_whole(&rstd) && guard_whole(&dw) && guard_whole(&db),
-       "%s layernorm of %zu%s", k->name, C, plain ? " without parameters" : "");
+       "%s layernorm of %zu with %d parameters", k->name, C, n_params);
     struct values sum = values_new(k, N * C, 0),
                   apart = values_new(k, N * C, 0);
     fine = !k->add(apart.at, dx.at, x.at, N * C, NULL) &&
@@ -246,12 +249,15 @@ static double gelu(double x, enum pp_gelu form)
     double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
     if (form == PP_GELU_SIGMOID)
         return x / (1 + exp(-1.702 * x));
+    if (form == PP_RELU_SQUARED)
+        return x > 0 ? x * x : 0;
     return 0.5 * x * (1 + (form == PP_GELU_ERF ? erf(x / sqrt(2)) : tanh(u)));
 }
 
 static void test_gelu(const struct pp_kernels *k, size_t n, enum pp_gelu form)
 {
-    static const char *const words[] = {"tanh", "erf", "sigmoid"};
+    static const char *const words[] = {"tanh", "erf", "sigmoid",
+                                        "relu squared"};
     struct values x = values_new(k, n, 1), y = values_new(k, n, 0);
     struct values dy = values_new(k, n, 0), dx = values_new(k, n, 0);
     struct values want_y = values_new(k, n, 0), want = values_new(k, n, 0);
@@ -436,11 +442,11 @@ int main(void)
             test_divided(tables[i], 1 + j % 4, sizes[j]);
             test_gated(tables[i], sizes[j], false);
             test_gated(tables[i], sizes[j], true);
-            test_layernorm(tables[i], sizes[j], false);
-            test_layernorm(tables[i], sizes[j], true);
-            test_gelu(tables[i], sizes[j], (enum pp_gelu)(j % 3));
+            for (int n = 0; n <= 2; n++)
+                test_layernorm(tables[i], sizes[j], n);
+            test_gelu(tables[i], sizes[j], (enum pp_gelu)(j % 4));
         }
-        for (int form = PP_GELU_TANH; form <= PP_GELU_SIGMOID; form++)
+        for (int form = PP_GELU_TANH; form <= PP_RELU_SQUARED; form++)
             test_gelu(tables[i], 700, (enum pp_gelu)form);
     }
     test_exp();

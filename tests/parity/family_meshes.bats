@@ -40,6 +40,14 @@ meshes() {
 @test "seed_oss" { meshes seed_oss; }
 @test "ministral" { meshes ministral; }
 @test "cwm" { meshes cwm; }
+@test "glm" { meshes glm; }
+@test "glm4" { meshes glm4; }
+@test "ernie4_5" { meshes ernie4_5; }
+@test "granite" { meshes granite; }
+@test "arcee" { meshes arcee; }
+@test "starcoder2" { meshes starcoder2; }
+@test "cohere" { meshes cohere; }
+@test "cohere2" { meshes cohere2; }
 @test "olmoe" { meshes olmoe --ep 2 --dp 2; }
 @test "flex_olmo" { meshes flex_olmo --ep 2 --dp 2; }
 @test "dots1" { meshes dots1 --ep 2 --dp 2; }

@@ -230,7 +230,7 @@ static void test_latent(void)
     is_near(m.mla.score_scale, pow(0.0707 * log(40) + 1, 2), 1e-15,
             "the scale of its scores");
     is_near(m.rope.attention_factor, 1, 1e-15, "cosines have none");
-    ok(m.mla.adjacent && !m.mla.q_rank && m.head_dim == 10 &&
+    ok(m.adjacent && !m.mla.q_rank && m.head_dim == 10 &&
            pp_model_rotary(&m) == 4 && pp_model_v_dim(&m) == 5,
        "neighbours rotate, in a part of the heads");
     ok(m.moe.shared == 2 * 4 && !m.moe.shared_gate && !m.moe.score_bias &&

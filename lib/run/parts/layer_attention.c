@@ -115,7 +115,7 @@ static void rotate(const struct pp_call *c, void *qkv, int direction)
         PP_RUN(c, rope, qkv, own ? e->windowed_cos : e->rope_cos,
                own ? e->windowed_sin : e->rope_sin, c->mb->positions, c->T,
                w.heads + w.kv_heads, pp_model_rotary(m), w.qkv, m->head_dim,
-               false, direction);
+               m->adjacent, direction);
 }
 
 struct pp_product pp_attention_output(const struct pp_call *c)

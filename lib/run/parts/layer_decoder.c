@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_decoder - a decoder layer of two blocks: mid = x + attention(norm(x)),
  * y = mid + mlp(norm(mid)). A family may have a second norm behind each block,
- * mid = x + norm(attention(norm(x))), or that one alone.
+ * mid = x + norm(attention(norm(x))), or that one alone. Parallel blocks read
+ * the same norm: y = mid + mlp(norm(x)).
  *
  * I computes all gradients of activations, and keeps in the grad_w block what W
  * multiplies. W is products and sums only. */
@@ -15,6 +16,7 @@ struct block {
 /* The blocks of a layer, and its call with their saved tensors. */
 struct decoder {
     struct block attention, mlp;
+    bool parallel;
     struct pp_call call;
 };
 
@@ -44,14 +46,19 @@ static void find_blocks(const struct pp_call *c, struct decoder *d)
  * dx is that of I, where the first block without a norm writes. */
 static struct decoder decoder_of(const struct pp_call *c, void *dx)
 {
-    struct decoder d = {.call = *c};
+    struct decoder d = {.call = *c,
+                        .parallel = pp_family_of(c->m->architecture)->parallel};
     void **s = d.call.s;
     find_blocks(c, &d);
+    if (d.parallel) {
+        s[PP_S_NORM2] = s[PP_S_NORM1];
+        s[PP_S_DMID] = s[PP_S_DY];
+    }
     if (!d.attention.before) {
         s[PP_S_NORM1] = s[PP_S_X];
         s[PP_S_DNORM1] = dx;
     }
-    if (!d.mlp.before) {
+    if (!d.mlp.before && !d.parallel) {
         s[PP_S_NORM2] = s[PP_S_MID];
         s[PP_S_DNORM2] = s[PP_S_DMID];
     }
@@ -120,12 +127,27 @@ static void block_bwd_input(const struct pp_call *c, const struct block *k,
         PP_RUN(c, add, dx, dx, dy, c->R * c->C);
 }
 
+static void parallel_bwd_input(const struct decoder *d, void *dx,
+                               const void *dy)
+{
+    const struct pp_call *c = &d->call;
+    void *sum = c->s[PP_S_DNORM1];
+    d->mlp.ops->bwd_input(c, dy);
+    d->attention.ops->bwd_input(c, dy);
+    PP_RUN(c, add, sum, sum, c->s[PP_S_DNORM2], c->R * c->C);
+    pp_norm_bwd_input(c, d->attention.before, c->R, dx, sum, dy);
+}
+
 static void decoder_bwd_input(const struct pp_call *call, void *dx,
                               const void *dy)
 {
     const struct decoder d = decoder_of(call, dx);
     if (call->l->recompute)
         recompute(&d.call, &d);
+    if (d.parallel) {
+        parallel_bwd_input(&d, dx, dy);
+        return;
+    }
     block_bwd_input(&d.call, &d.mlp, d.call.s[PP_S_DMID], dy);
     block_bwd_input(&d.call, &d.attention, dx, d.call.s[PP_S_DMID]);
 }

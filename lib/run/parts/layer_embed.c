@@ -9,11 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Multiplies rows of this rank by the root of hidden, if the model does.
- * transformers rounds it to the type of the weights, or to fp32. */
+/* Multiplies rows of this rank by the scale of the model, or by the root of
+ * hidden, which transformers rounds to the type of the weights, or to fp32. */
 static void scale_rows(const struct pp_call *c, void *x)
 {
     float scale = (float)sqrt((double)c->C);
+    if (c->m->embed_scale > 0)
+        PP_RUN(c, scale_by, x, c->m->embed_scale, c->R * c->C);
     if (!pp_family_of(c->m->architecture)->scales_embedding)
         return;
     if (c->k->element_bytes == 2) { /* bf16: to the nearest */

@@ -136,12 +136,15 @@ double pp_head_cap(const struct pp_call *c)
     return c->m->scores ? 0 : c->m->logit_cap / temperature;
 }
 
-/* Divides n rows by the temperature, if there is one. */
-static void cool(const struct pp_call *c, void *rows, size_t n)
+/* Multiplies n rows by the scale of the logits, and divides them by the
+ * temperature. */
+static void scale_rows(const struct pp_call *c, void *rows, size_t n)
 {
     double temperature = c->mb->loss.temperature;
-    if (temperature != 0 && temperature != 1)
-        PP_RUN(c, scale_by, rows, 1 / temperature, n * c->C);
+    double by = c->m->logit_scale > 0 ? c->m->logit_scale : 1;
+    by /= temperature > 0 ? temperature : 1;
+    if (by < 1 || by > 1)
+        PP_RUN(c, scale_by, rows, by, n * c->C);
 }
 
 static struct pp_product logits_of(const struct pp_call *c)
@@ -150,14 +153,14 @@ static struct pp_product logits_of(const struct pp_call *c)
 }
 
 /* Gathers the rows of a block from x, multiplies by the vocabulary, and caps.
- * The rows are divided by the temperature, and so are the logits: the gradient
- * of the weight needs nothing else. */
+ * The rows are scaled in place of the logits, so that the gradient of the
+ * weight needs nothing else. */
 static void make_logits(const struct pp_call *c, const struct head_scratch *h,
                         const struct pp_head_block *b, const void *x)
 {
     const struct pp_product p = logits_of(c);
     PP_RUN(c, embedding_fwd, h->x, c->mb->scored.rows + b->at, x, b->n, c->C);
-    cool(c, h->x, b->n);
+    scale_rows(c, h->x, b->n);
     pp_product_fwd(c, &p, b->n, h->logits, h->x, NULL);
     if (pp_head_cap(c) > 0)
         PP_RUN(c, softcap, h->logits, pp_head_cap(c), b->n * p.out);
@@ -220,7 +223,7 @@ static void block_gradients(const struct pp_call *c,
                pp_head_cap(c));
     if (dx) {
         pp_product_bwd_input(c, &p, b->n, h->dx, h->logits);
-        cool(c, h->dx, b->n);
+        scale_rows(c, h->dx, b->n);
         PP_RUN(c, scatter, dx, h->dx, c->mb->scored.rows + b->at, b->n, c->C);
     }
     if (weight)

@@ -82,7 +82,7 @@ static void rotate(const struct pp_call *c, struct rotated x, int direction)
 {
     const struct pp_mla *a = &c->m->mla;
     PP_RUN(c, rope, x.at, c->env->rope_cos, c->env->rope_sin, c->mb->positions,
-           c->T, x.n, a->rope_dim, x.ld, x.ldg, a->adjacent, direction);
+           c->T, x.n, a->rope_dim, x.ld, x.ldg, c->m->adjacent, direction);
 }
 
 static struct rotated query_heads(const struct pp_call *c,
