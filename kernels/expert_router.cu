@@ -126,7 +126,7 @@ static __global__ void choose_kernel(float *probs, int32_t *row,
     if (given)
         return;
     /* A softmax keeps the order of the logits. */
-    struct expert_scores c = {rule.sigmoid ? p : x, rule.sigmoid ? bias : NULL};
+    struct expert_scores c = {rule.sigmoid || bias ? p : x, bias};
     if (sequence_of(&tokens, t) >= 0)
         choose_experts(row + t * K, &c, E, K, &rule);
     else

@@ -165,8 +165,9 @@ static PP_ROUTE_FWD(route_fwd)
         const struct pp_token_range at = pp_real_range(tokens, i, N);
         for (size_t t = at.begin; t < at.end; t++) {
             /* A softmax keeps the order of the logits. */
-            const struct candidates c = {rule->sigmoid ? p + t * E : x + t * E,
-                                         rule->sigmoid ? bias : NULL};
+            bool by_score = rule->sigmoid || bias;
+            const struct candidates c = {by_score ? p + t * E : x + t * E,
+                                         bias};
             choose(r->row + t * K, &c, E, K, rule);
         }
     }

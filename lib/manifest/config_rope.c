@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "manifest/config_values.h"
+#include "model/parts.h"
 #include "model/vision.h"
 
 /* transformers looks at rope_scaling first, unless it is empty, and then at
@@ -180,6 +181,20 @@ static int read_part(const struct pp_value *at, struct pp_model *m)
     return 0;
 }
 
+/* A Hunyuan has dynamic positions that depend on no length: with alpha. */
+static int read_alpha(const struct pp_value *at, const struct pp_model *m,
+                      struct pp_rope *r)
+{
+    double alpha = 0, width = (double)m->head_dim;
+    if (pp_config_opt_positive(at, "alpha", 1e9, &alpha))
+        return -1;
+    if (alpha > 0 && m->head_dim > 2) {
+        r->theta *= pow(alpha, width / (width - 2));
+        r->type = PP_ROPE_DEFAULT;
+    }
+    return 0;
+}
+
 /* Reads the parameters of one rotary embedding; *r has theta. */
 static int read_parameters(const struct pp_value *root,
                            const struct pp_value *at, struct pp_model *m,
@@ -197,6 +212,9 @@ static int read_parameters(const struct pp_value *root,
         return -1;
     if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
         pp_config_read_score_scale(at, m))
+        return -1;
+    if (r->type == PP_ROPE_DYNAMIC &&
+        pp_family_of(m->architecture)->norms_rotated && read_alpha(at, m, r))
         return -1;
     if (r->type == PP_ROPE_LONGROPE)
         return read_longrope(root, at, m, r);

@@ -12,6 +12,7 @@
 #include "manifest/config_values.h"
 #include "manifest/formula.h"
 #include "model/precision.h"
+#include "model/shard.h"
 
 enum { MOST_LAYERS = 65536, N_GROUPS = 8, MODULE_TEXT = 80 };
 
@@ -585,6 +586,61 @@ static int make_table(struct outline *o, const char *architecture, bool known,
     return fill_rows(o, m->tied, rows);
 }
 
+/* Makes a table of a language model that pprun trains, inside one that it does
+ * not. */
+static void make_known_table(struct pp_model *of, const char *architecture,
+                             const char *beside, struct pp_arena *a,
+                             struct pp_model *m)
+{
+    struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
+    size_t n = pp_model_n_units(of);
+    struct pp_unit_row *rows = pp_arena_alloc(a, n, sizeof *rows);
+    const struct pp_shard shard = pp_shard_whole(of);
+    t->architecture = pp_arena_strdup(a, architecture);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_tensor_info tensors[PP_N_LAYER_PARAMS];
+        struct pp_unit_id u = pp_model_unit(of, i);
+        struct pp_flops f = pp_unit_fwd_flops(&shard, u);
+        char fqn[PP_FQN_TEXT];
+        struct pp_unit_row *row = &rows[i];
+        pp_model_fqn(of, u, fqn);
+        row->fqn = pp_arena_strdup(a, fqn);
+        row->class = u.kind == PP_UNIT_LAYER ? "Layer" : "Module";
+        row->kind = u.kind;
+        row->costs.params = pp_unit_n_params(of, u);
+        row->costs.fwd_flops[0] = f.per_token;
+        row->costs.fwd_flops[1] = f.per_pair;
+        row->costs.out_bytes = u.kind == PP_UNIT_HEAD ? 0 : (double)of->hidden;
+        row->window = f.window;
+        for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+            row->costs.act_bytes[b] = (double)pp_unit_saved_width(
+                &shard, u, PP_RECOMPUTE_NONE, (enum pp_saved_block)b);
+        size_t n_tensors = pp_unit_params(of, u, tensors);
+        for (size_t k = 0; k < n_tensors; k++) {
+            size_t one = tensors[k].rows * tensors[k].cols;
+            row->experts += one * tensors[k].n_equal;
+            row->whole += tensors[k].split == PP_SPLIT_NONE ? one : 0;
+        }
+    }
+    t->rows = rows;
+    t->n = n;
+    t->n_first = 1;
+    t->of_elements = true;
+    t->left_out = beside;
+    t->estimated = PP_ESTIMATED_MEMORY;
+    *m = (struct pp_model){.architecture = PP_TABLE,
+                           .table = t,
+                           .n_layers = of->n_layers,
+                           .hidden = of->hidden,
+                           .vocab = of->vocab,
+                           .n_heads = of->n_heads,
+                           .n_kv_heads = of->n_kv_heads,
+                           .head_dim = of->head_dim,
+                           .moe = of->moe,
+                           .tied = of->tied,
+                           .max_position = of->max_position};
+}
+
 static int fail_unknown(const struct pp_value *root)
 {
     struct pp_value list, at = *root;
@@ -606,6 +662,8 @@ static bool is_trained(const struct pp_value *root)
     const char *type = text_of(root, "model_type");
     struct pp_config_model known;
     if (type && !strcmp(type, "qwen2_5_omni")) /* its thinker is trained */
+        return true;
+    if (type && !strcmp(type, "kimi_k2")) /* a DeepSeek-V3 */
         return true;
     for (size_t i = 0; pp_config_model(i, &known); i++)
         if (name ? !strcmp(name, known.architecture)
@@ -636,6 +694,16 @@ static int read_config(const struct pp_value *root,
     struct outline o = {
         .f = {.config = &config, .own = own, .common = pp_config_definitions},
         .arena = a};
+    if (inside && !family && is_trained(&config)) {
+        struct pp_model of = {0};
+        if (pp_config_read_language(&config, &of) ||
+            pp_config_read_details(&config, &of))
+            return -1;
+        make_known_table(&of, name ? name : type, left_out(&o, root), a, m);
+        m->dtype = dtype_of(root);
+        m->dtype = m->dtype ? m->dtype : dtype_of(&config);
+        return 0;
+    }
     if (!family && n == 0)
         return fail_unknown(root);
     if (read_sizes(&o))

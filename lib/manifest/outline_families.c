@@ -127,23 +127,10 @@ const struct pp_outline_part pp_outline_parts[] = {
 
 /* clang-format off */
 const struct pp_outline_family pp_outline_families[] = {
-    {"ministral3", "Ministral3ForCausalLM", "norms attention mlp", NULL},
-    /* pprun trains these two but for some of their settings. */
+    /* pprun trains these but for some of their settings. */
     {"ernie4_5", "Ernie4_5ForCausalLM", "qkv_bias=use_bias o_bias=use_bias "
      "mlp_bias=use_bias head_bias=use_bias tied=tie_word_embeddings|1 norms "
      "attention mlp", NULL},
-    {"cohere", "CohereForCausalLM", "tied=tie_word_embeddings|1 "
-     "input_layernorm(H) attention self_attn.q_norm(nh,hd)@use_qk_norm "
-     "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
-    {"apertus", "ApertusForCausalLM", "attention_layernorm(H) "
-     "feedforward_layernorm(H) attention qk_norm plain_mlp "
-     "mlp.act_fn.alpha_p!(1) mlp.act_fn.alpha_n!(1)", NULL},
-    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "norms attention "
-     "self_attn.query_layernorm(hd) self_attn.key_layernorm(hd) mlp", NULL},
-    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "norms latent_attention "
-     "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
-    {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "
-     "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "qkv_bias=use_bias "
      "o_bias=use_bias mlp_bias=use_bias head_bias=use_bias "
      "tied=tie_word_embeddings|1 sparse=l>=moe_layer_start_index&&"
@@ -151,15 +138,16 @@ const struct pp_outline_family pp_outline_families[] = {
      "(l+1)%moe_layer_interval==0 norms attention mlp@!sparse experts@sparse "
      "mlp.gate.moe_statics.e_score_correction_bias!(1,E)@sparse "
      "shared_experts@sparse", NULL},
-    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "E=at(num_experts) "
-     "K=at(moe_topk) Ie=I norms attention self_attn.query_layernorm(hd) "
-     "self_attn.key_layernorm(hd) mlp.gate.wg(E,H) expert_matrices "
-     "mlp.shared_mlp.gate_proj(I,H) mlp.shared_mlp.up_proj(I,H) "
-     "mlp.shared_mlp.down_proj(H,I)", NULL},
-    {"granitemoe", "GraniteMoeForCausalLM", "Ie=I norms attention "
-     "granite_experts", NULL},
-    {"granitemoeshared", "GraniteMoeSharedForCausalLM", "Ie=I norms attention "
-     "granite_experts shared_mlp@shared_intermediate_size", NULL},
+    {"cohere", "CohereForCausalLM", "tied=tie_word_embeddings|1 "
+     "input_layernorm(H) attention self_attn.q_norm(nh,hd)@use_qk_norm "
+     "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
+    {"apertus", "ApertusForCausalLM", "attention_layernorm(H) "
+     "feedforward_layernorm(H) attention qk_norm plain_mlp "
+     "mlp.act_fn.alpha_p!(1) mlp.act_fn.alpha_n!(1)", NULL},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "norms latent_attention "
+     "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
+    {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "
+     "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"llama4_text", "Llama4ForCausalLM", "I=intermediate_size_mlp "
      "Ie=intermediate_size sparse=has(moe_layers)?in(moe_layers):"
      "(l+1)%interleave_moe_layer_step==0 norms attention ff_mlp@!sparse "
@@ -298,20 +286,6 @@ const struct pp_outline_family pp_outline_families[] = {
      NULL},
     {"glm4v_moe_text", NULL, "o_bias=0 hd=head_dim|floor(H/nh) norms attention mlp@!sparse "
      "experts@sparse shared_experts@sparse", NULL},
-    {"llama", NULL, "norms attention mlp", NULL},
-    {"mistral", NULL, "sliding=has(sliding_window) norms attention mlp", NULL},
-    {"qwen2", NULL, "qkv_bias=1 o_bias=0 norms attention mlp", NULL},
-    {"qwen3", NULL, "norms attention qk_norm mlp", NULL},
-    {"qwen3_moe", NULL, "sparse=!in(mlp_only_layers)&&"
-     "(l+1)%(decoder_sparse_step|1)==0 norms attention qk_norm mlp@!sparse "
-     "experts@sparse", NULL},
-    {"gemma3_text", NULL, "tied=tie_word_embeddings|1 norms "
-     "pre_feedforward_layernorm(H) post_feedforward_layernorm(H) attention "
-     "qk_norm mlp", NULL},
-    {"deepseek_v3", NULL, "norms latent_attention mlp@!sparse experts@sparse "
-     "shared_experts@sparse", NULL},
-    {"kimi_k2", NULL, "norms latent_attention mlp@!sparse experts@sparse "
-     "shared_experts@sparse", NULL},
     {NULL, NULL, NULL, NULL},
 };
 /* clang-format on */

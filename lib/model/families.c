@@ -162,8 +162,13 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     if (u.kind == PP_UNIT_LAYER) {
         snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
                  (unsigned)u.layer, names->layer[slot]);
-        t->stacks = t->n_equal && names->stacks;
-        t->transposed = t->n_dims == 2 && (names->transposed || t->stacks);
+        t->stacks = t->n_equal && (names->stacks || names->stacks_rows);
+        t->transposed = t->n_dims == 2 &&
+                        (names->transposed || (t->stacks && names->stacks));
+        if (slot == PP_P_ROUTER_BIAS && names->bias_is_row) {
+            t->n_dims = 2;
+            t->transposed = true;
+        }
         if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
             t->init = PP_INIT_RESIDUAL;
     } else if (u.kind == PP_UNIT_PROJECTOR) {

@@ -129,6 +129,12 @@ const struct pp_family pp_family_ernie4_5 = {
     .mlp = PP_PART_GATED_MLP,
 };
 
+#define GRANITE                                                \
+    "r=residual_multiplier|1 eps=(rms_norm_eps|0.000001)/r/r " \
+    "embed_scale=(embedding_multiplier|1)/r "                  \
+    "a=attention_multiplier|1 query_scalar=1/a/a "             \
+    "logits_by=1/(logits_scaling|1) "
+
 /* Granite Team, IBM, "Granite 3.0 Language Models", 2024. The outputs of
  * attention and MLP are multiplied by a number r before they are added. Hidden
  * states that are divided by r need no such product: norms do not see it but
@@ -136,10 +142,7 @@ const struct pp_family pp_family_ernie4_5 = {
 const struct pp_family pp_family_granite = {
     .model_type = "granite",
     .architecture = "GraniteForCausalLM",
-    .config = "r=residual_multiplier|1 eps=(rms_norm_eps|0.000001)/r/r "
-              "embed_scale=(embedding_multiplier|1)/r "
-              "a=attention_multiplier|1 query_scalar=1/a/a "
-              "logits_by=1/(logits_scaling|1)",
+    .config = GRANITE,
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -190,3 +193,128 @@ const struct pp_family pp_family_starcoder2 = {
     .mlp = PP_PART_PLAIN_MLP,
     .gelu = PP_GELU_TANH,
 };
+
+/* Mistral AI, "Ministral 3", 2026; also the language model of a Mistral 3. */
+const struct pp_family pp_family_ministral3 = {
+    .model_type = "ministral3",
+    .architecture = "Ministral3ForCausalLM",
+    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
+              "hd=null(head_dim)?H/nh:head_dim|128 eps=rms_norm_eps|0.00001 "
+              "sliding=has(sliding_window) qkv_bias=0 o_bias=0 "
+              "query_beta=rope_scaling.llama_4_scaling_beta|"
+              "rope_parameters.llama_4_scaling_beta "
+              "query_period=rope_scaling.original_max_position_embeddings|"
+              "rope_parameters.original_max_position_embeddings",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+};
+
+static const struct pp_names hunyuan_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer =
+        {
+            PP_NAMES_NORMS_BEFORE,
+            PP_NAMES_ATTENTION,
+            PP_NAMES_ATTENTION_BIASES,
+            [PP_P_Q_NORM] = "self_attn.query_layernorm.weight",
+            [PP_P_K_NORM] = "self_attn.key_layernorm.weight",
+            PP_NAMES_GATED_MLP,
+            [PP_P_ROUTER] = "mlp.gate.wg.weight",
+            [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",
+            [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",
+            [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight",
+            [PP_P_SHARED_GATE] = "mlp.shared_mlp.gate_proj.weight",
+            [PP_P_SHARED_UP] = "mlp.shared_mlp.up_proj.weight",
+            [PP_P_SHARED_DOWN] = "mlp.shared_mlp.down_proj.weight",
+        },
+    .buffers = {".inv_freq"},
+};
+
+/* Tencent Hunyuan Team, "Hunyuan-Large", 2024, and the dense ones of 2025. */
+const struct pp_family pp_family_hunyuan_v1_dense = {
+    .model_type = "hunyuan_v1_dense",
+    .architecture = "HunYuanDenseV1ForCausalLM",
+    .config = "hd=head_dim qk_norm=1 eps=rms_norm_eps|0.00001",
+    .names = &hunyuan_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+    .norms_rotated = true,
+};
+
+const struct pp_family pp_family_hunyuan_v1_moe = {
+    .model_type = "hunyuan_v1_moe",
+    .architecture = "HunYuanMoEV1ForCausalLM",
+    .config = "hd=head_dim qk_norm=1 eps=rms_norm_eps|0.00001 E=num_experts "
+              "K=moe_topk Ie=I S=I sparse=1 topk_norm=1 scale=1",
+    .names = &hunyuan_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+    .norms_rotated = true,
+};
+
+static const struct pp_names ernie_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer =
+        {
+            PP_NAMES_NORMS_BEFORE,
+            PP_NAMES_ATTENTION,
+            PP_NAMES_GATED_MLP,
+            PP_NAMES_EXPERTS,
+            [PP_P_ROUTER_BIAS] = "mlp.moe_statics.e_score_correction_bias",
+            PP_NAMES_SHARED("shared_experts"),
+        },
+    .buffers = {".inv_freq"},
+    .bias_is_row = true,
+};
+
+const struct pp_family pp_family_ernie4_5_moe = {
+    .model_type = "ernie4_5_moe",
+    .architecture = "Ernie4_5_MoeForCausalLM",
+    .config = "nkv=num_key_value_heads|4 theta=500000 adjacent=1 qkv_bias=0 "
+              "o_bias=0 mlp_bias=0 eps=rms_norm_eps|0.00001 "
+              "tied=tie_word_embeddings|1 E=moe_num_experts|64 K=moe_k|6 "
+              "n_shared=moe_num_shared_experts|2 score_bias=1 topk_norm=1 "
+              "scale=1 end=moe_layer_end_index|-1 "
+              "sparse=l>=(moe_layer_start_index|1)&&(end<0||l<=end)&&"
+              "(l+1)%(moe_layer_interval|1)==0",
+    .names = &ernie_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};
+
+static const struct pp_names granitemoe_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer =
+        {
+            PP_NAMES_NORMS_BEFORE,
+            PP_NAMES_ATTENTION,
+            PP_NAMES_ATTENTION_BIASES,
+            [PP_P_ROUTER] = "block_sparse_moe.router.layer.weight",
+            [PP_P_EXPERT_GATE] = "block_sparse_moe.input_linear.weight",
+            [PP_P_EXPERT_DOWN] = "block_sparse_moe.output_linear.weight",
+            [PP_P_SHARED_GATE] = "shared_mlp.input_linear.weight",
+            [PP_P_SHARED_DOWN] = "shared_mlp.output_linear.weight",
+        },
+    .buffers = {".inv_freq"},
+    .stacks_rows = true,
+};
+
+#define GRANITEMOE(id, text, shared)                                     \
+    const struct pp_family pp_family_##id = {                            \
+        .model_type = #id,                                               \
+        .architecture = text "ForCausalLM",                              \
+        .config = GRANITE "Ie=I sparse=1 topk_norm=1 scale=1 S=" shared, \
+        .names = &granitemoe_names,                                      \
+        .norm = PP_PART_RMS_NORM,                                        \
+        .attention = PP_PART_ATTENTION,                                  \
+        .mlp = PP_PART_EXPERTS,                                          \
+    }
+
+/* The weights of a token are the softmax of the logits of its experts. */
+GRANITEMOE(granitemoe, "GraniteMoe", "0");
+GRANITEMOE(granitemoeshared, "GraniteMoeShared", "shared_intermediate_size");

@@ -51,6 +51,11 @@
     [PP_P_SHARED_UP] = "mlp.shared_experts.up_proj.weight",        \
     [PP_P_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight"
 
+#define PP_NAMES_SHARED(at)                             \
+    [PP_P_SHARED_GATE] = "mlp." at ".gate_proj.weight", \
+    [PP_P_SHARED_UP] = "mlp." at ".up_proj.weight",     \
+    [PP_P_SHARED_DOWN] = "mlp." at ".down_proj.weight"
+
 #define PP_NAMES_AHEAD                             \
     [PP_P_NEXT_EMBED] = "embed_tokens.weight",     \
     [PP_P_NEXT_NORM] = "enorm.weight",             \

@@ -12,15 +12,10 @@
         [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",   \
         [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",       \
         [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight"
-#define SHARED(at)                                      \
-    [PP_P_SHARED_GATE] = "mlp." at ".gate_proj.weight", \
-    [PP_P_SHARED_UP] = "mlp." at ".up_proj.weight",     \
-    [PP_P_SHARED_DOWN] = "mlp." at ".down_proj.weight"
-#define ROUTED(router, bias, shared)                                           \
-    {                                                                          \
-        NAMES,                                                                 \
-            SHARED(shared), [PP_P_ROUTER] = router, [PP_P_ROUTER_BIAS] = bias, \
-                            PP_NAMES_AHEAD                                     \
+#define ROUTED(router, bias, shared)                                          \
+    {                                                                         \
+        NAMES, PP_NAMES_SHARED(shared),                                       \
+            [PP_P_ROUTER] = router, [PP_P_ROUTER_BIAS] = bias, PP_NAMES_AHEAD \
     }
 
 static const struct pp_names names = {

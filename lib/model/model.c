@@ -172,7 +172,8 @@ size_t pp_model_rotary(const struct pp_model *m)
 
 size_t pp_model_rope_width(const struct pp_model *m)
 {
-    return pp_model_rotary(m) * (m->windowed_rope.theta > 0 ? 2 : 1);
+    bool more = m->windowed_rope.theta > 0 || m->query_beta > 0;
+    return pp_model_rotary(m) * (more ? 2 : 1);
 }
 
 size_t pp_model_longest(const struct pp_model *m)

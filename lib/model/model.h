@@ -22,46 +22,52 @@
 /* The language models, as F(ID, table): PP_ID is the architecture, and
  * pp_family_table (parts.h) describes it. deepseek_v3 is Moonlight and Kimi-K2,
  * too, and gemma3 the language model of a Gemma 3. */
-#define PP_FAMILIES(F)          \
-    F(LLAMA, llama)             \
-    F(QWEN2, qwen2)             \
-    F(QWEN3, qwen3)             \
-    F(MISTRAL, mistral)         \
-    F(QWEN3_MOE, qwen3_moe)     \
-    F(MIXTRAL, mixtral)         \
-    F(GPT_OSS, gpt_oss)         \
-    F(DEEPSEEK_V3, deepseek_v3) \
-    F(GPT2, gpt2)               \
-    F(QWEN2_MOE, qwen2_moe)     \
-    F(SMOLLM3, smollm3)         \
-    F(PHI3, phi3)               \
-    F(DEEPSEEK_V2, deepseek_v2) \
-    F(OLMO, olmo)               \
-    F(OLMO2, olmo2)             \
-    F(GEMMA, gemma)             \
-    F(GEMMA2, gemma2)           \
-    F(GEMMA3, gemma3)           \
-    F(OLMO3, olmo3)             \
-    F(EXAONE4, exaone4)         \
-    F(SEED_OSS, seed_oss)       \
-    F(MINISTRAL, ministral)     \
-    F(CWM, cwm)                 \
-    F(GLM, glm)                 \
-    F(GLM4, glm4)               \
-    F(ERNIE4_5, ernie4_5)       \
-    F(GRANITE, granite)         \
-    F(ARCEE, arcee)             \
-    F(STARCODER2, starcoder2)   \
-    F(COHERE, cohere)           \
-    F(COHERE2, cohere2)         \
-    F(OLMOE, olmoe)             \
-    F(FLEX_OLMO, flex_olmo)     \
-    F(DOTS1, dots1)             \
-    F(EXAONE_MOE, exaone_moe)   \
-    F(SOLAR_OPEN, solar_open)   \
-    F(HY_V3, hy_v3)             \
-    F(GLM4_MOE, glm4_moe)       \
-    F(MINIMAX_M2, minimax_m2)
+#define PP_FAMILIES(F)                    \
+    F(LLAMA, llama)                       \
+    F(QWEN2, qwen2)                       \
+    F(QWEN3, qwen3)                       \
+    F(MISTRAL, mistral)                   \
+    F(QWEN3_MOE, qwen3_moe)               \
+    F(MIXTRAL, mixtral)                   \
+    F(GPT_OSS, gpt_oss)                   \
+    F(DEEPSEEK_V3, deepseek_v3)           \
+    F(GPT2, gpt2)                         \
+    F(QWEN2_MOE, qwen2_moe)               \
+    F(SMOLLM3, smollm3)                   \
+    F(PHI3, phi3)                         \
+    F(DEEPSEEK_V2, deepseek_v2)           \
+    F(OLMO, olmo)                         \
+    F(OLMO2, olmo2)                       \
+    F(GEMMA, gemma)                       \
+    F(GEMMA2, gemma2)                     \
+    F(GEMMA3, gemma3)                     \
+    F(OLMO3, olmo3)                       \
+    F(EXAONE4, exaone4)                   \
+    F(SEED_OSS, seed_oss)                 \
+    F(MINISTRAL, ministral)               \
+    F(CWM, cwm)                           \
+    F(GLM, glm)                           \
+    F(GLM4, glm4)                         \
+    F(ERNIE4_5, ernie4_5)                 \
+    F(GRANITE, granite)                   \
+    F(ARCEE, arcee)                       \
+    F(STARCODER2, starcoder2)             \
+    F(COHERE, cohere)                     \
+    F(COHERE2, cohere2)                   \
+    F(MINISTRAL3, ministral3)             \
+    F(HUNYUAN_V1_DENSE, hunyuan_v1_dense) \
+    F(OLMOE, olmoe)                       \
+    F(FLEX_OLMO, flex_olmo)               \
+    F(DOTS1, dots1)                       \
+    F(EXAONE_MOE, exaone_moe)             \
+    F(SOLAR_OPEN, solar_open)             \
+    F(HY_V3, hy_v3)                       \
+    F(GLM4_MOE, glm4_moe)                 \
+    F(MINIMAX_M2, minimax_m2)             \
+    F(ERNIE4_5_MOE, ernie4_5_moe)         \
+    F(HUNYUAN_V1_MOE, hunyuan_v1_moe)     \
+    F(GRANITEMOE, granitemoe)             \
+    F(GRANITEMOESHARED, granitemoeshared)
 
 #define PP_FAMILY_ID(id, table) PP_##id,
 enum pp_architecture {
@@ -185,6 +191,10 @@ struct pp_model {
                              of a token */
     size_t window;        /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
+    /* Queries at position p are multiplied by 1 + query_beta ln(1 + floor(p /
+     * query_period)); 0: by 1. */
+    double query_beta;
+    size_t query_period;
     double query_scalar; /* scores are divided by its root; 0: head_dim */
     double embed_scale;  /* of embeddings; 0: 1 */
     double logit_scale;  /* of logits, before the cap; 0: 1 */
@@ -352,7 +362,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
 size_t pp_model_rotary(const struct pp_model *m);
 
 /* Returns the elements of a row in the rotary tables: as many, or twice as many
- * with windowed_rope. */
+ * if layers with a window or queries have tables of their own. */
 size_t pp_model_rope_width(const struct pp_model *m);
 
 /* Returns the most tokens of a sequence, or SIZE_MAX: RoPE goes on behind

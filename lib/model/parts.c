@@ -341,8 +341,10 @@ static void experts_tensors(const struct pp_model *m,
         set_bias(&out[PP_P_ROUTER_BIAS], e->n_experts, PP_SPLIT_NONE, 1);
         out[PP_P_ROUTER_BIAS].frozen = out[PP_P_ROUTER_BIAS].by_load = true;
     }
-    bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_EXPERT_UP];
+    const struct pp_names *names = pp_family_of(m->architecture)->names;
+    bool fused = !names->layer[PP_P_EXPERT_UP];
     set_matrix(&out[PP_P_EXPERT_GATE], fused ? 2 * i : i, h, PP_SPLIT_ROWS, i);
+    out[PP_P_EXPERT_GATE].n_segments = fused && names->stacks_rows ? 2 : 0;
     if (!fused)
         set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_EXPERT_DOWN], h, i, PP_SPLIT_COLUMNS, i);
@@ -355,8 +357,13 @@ static void experts_tensors(const struct pp_model *m,
         out[slot].n_equal = e->n_experts;
     if (!s)
         return;
-    set_matrix(&out[PP_P_SHARED_GATE], s, h, PP_SPLIT_ROWS, s);
-    set_matrix(&out[PP_P_SHARED_UP], s, h, PP_SPLIT_ROWS, s);
+    if (names->layer[PP_P_SHARED_UP]) {
+        set_matrix(&out[PP_P_SHARED_GATE], s, h, PP_SPLIT_ROWS, s);
+        set_matrix(&out[PP_P_SHARED_UP], s, h, PP_SPLIT_ROWS, s);
+    } else {
+        set_matrix(&out[PP_P_SHARED_GATE], 2 * s, h, PP_SPLIT_ROWS, s);
+        out[PP_P_SHARED_GATE].n_segments = 2;
+    }
     set_matrix(&out[PP_P_SHARED_DOWN], h, s, PP_SPLIT_COLUMNS, s);
     if (e->shared_gate)
         set_matrix(&out[PP_P_SHARED_WEIGHT], 1, h, PP_SPLIT_NONE, 1);

@@ -102,6 +102,8 @@ struct pp_names {
     bool transposed;      /* files have matrices of layers as (in, out) */
     bool stacks;          /* one tensor has all experts, as (in, out); gate and
                              up take turns in its columns */
+    bool stacks_rows;     /* the same as (out, in), gate before up */
+    bool bias_is_row;     /* files have the bias of a router as (1, experts) */
     const char *optional; /* how names may begin: "transformer." Released
                              weights of the family lack it */
     const char *buffers[2]; /* how the names of tensors end that files may have
@@ -121,6 +123,7 @@ struct pp_family {
     enum pp_part_kind norm, attention, mlp;
     bool norms_after;      /* norms follow attention and MLP ... */
     bool only_after;       /* ... and none are before them */
+    bool norms_rotated;    /* QK-norm follows rotary positions */
     bool parallel;         /* the MLP reads the norm before attention, too */
     bool no_norm_bias;     /* layer norms have a weight alone */
     enum pp_gelu gelu;     /* of an MLP without gate, if `config` is there */

@@ -166,3 +166,19 @@ END
     run -2 --separate-stderr ppsplit -p 1 --ep 2 --dp 2 m
     [[ ${stderr_lines[1]} == "ppsplit: the model has no experts for 2 expert-parallel ranks"* ]]
 }
+
+@test "a language model that pprun trains is planned inside another model" {
+    local family m
+    for family in ministral3 granitemoe exaone4; do
+        m=$SRCDIR/tests/golden/families/$family/model
+        jq '{architectures: ["OtherForConditionalGeneration"], vision_config: {},
+            model_type: "other", text_config: (. | del(.architectures))}' \
+            "$m/config.json" >config.json
+        run -0 --separate-stderr ppsplit -p 1 -o plan.json config.json
+        [ "${stderr_lines[1]}" = 'ppsplit: left out: encoders' ]
+        ppsplit -q -p 1 "$m" >want.json
+        diff <(units want.json) <(units plan.json)
+        jq -e -n --slurpfile a want.json --slurpfile b plan.json \
+            '[$a, $b | [.[0].model.units[].act_bytes]] | .[0] == .[1]'
+    done
+}

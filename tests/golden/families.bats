@@ -56,6 +56,12 @@ differs() {
 @test "starcoder2" { family starcoder2; }
 @test "cohere" { family cohere; }
 @test "cohere2" { family cohere2; }
+@test "ministral3" { family ministral3; }
+@test "hunyuan_v1_dense" { family hunyuan_v1_dense; }
+@test "hunyuan_v1_moe" { family hunyuan_v1_moe; }
+@test "ernie4_5_moe" { family ernie4_5_moe; }
+@test "granitemoe" { family granitemoe; }
+@test "granitemoeshared" { family granitemoeshared; }
 @test "olmoe" { family olmoe; }
 @test "flex_olmo" { family flex_olmo; }
 @test "dots1" { family dots1; }
@@ -72,6 +78,8 @@ differs() {
     differs granite '.residual_multiplier = 0.41' '.embedding_multiplier = 5' \
         '.attention_multiplier = 0.21' '.logits_scaling = 2.01'
     differs cohere2 '.layer_types[1] = "sliding_attention"' '.logit_scale = 0.07'
+    differs ministral3 '.rope_parameters.llama_4_scaling_beta = 0.2'
+    differs hunyuan_v1_dense '.rope_parameters.alpha = 11'
     differs glm4_moe '.n_group = 1 | .topk_group = 1' \
         '.rope_parameters.partial_rotary_factor = 1' \
         '.routed_scaling_factor = 1' '.norm_topk_prob = false'

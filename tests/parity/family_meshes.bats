@@ -48,6 +48,12 @@ meshes() {
 @test "starcoder2" { meshes starcoder2; }
 @test "cohere" { meshes cohere; }
 @test "cohere2" { meshes cohere2; }
+@test "ministral3" { meshes ministral3; }
+@test "hunyuan_v1_dense" { meshes hunyuan_v1_dense; }
+@test "hunyuan_v1_moe" { meshes hunyuan_v1_moe --ep 2 --dp 2; }
+@test "ernie4_5_moe" { meshes ernie4_5_moe --ep 2 --dp 2; }
+@test "granitemoe" { meshes granitemoe --ep 2 --dp 2; }
+@test "granitemoeshared" { meshes granitemoeshared --ep 2 --dp 2; }
 @test "olmoe" { meshes olmoe --ep 2 --dp 2; }
 @test "flex_olmo" { meshes flex_olmo --ep 2 --dp 2; }
 @test "dots1" { meshes dots1 --ep 2 --dp 2; }

@@ -41,6 +41,8 @@ struct pp_env {
     void *rope_cos, *rope_sin;   /* (max position, rotary / 2) */
     /* The tables of layers with a window, behind the others; NULL: the same. */
     void *windowed_cos, *windowed_sin;
+    /* Those of queries, which they scale, too; NULL: the same. */
+    void *query_cos, *query_sin;
     const struct pp_attention_exchange *exchange;
     /* Those of each encoder's layers and of its projector, which no other rank
      * shares; or NULL. That of a projector has the first ones too. */

@@ -56,4 +56,8 @@ double pp_rope_frequency(const struct pp_rope *r, size_t rotary, size_t i);
 void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
                     size_t value_bytes, void *cos, void *sin);
 
+/* Multiplies both tables by the scale of queries at each position. */
+void pp_rope_scale(const struct pp_model *m, size_t positions,
+                   size_t value_bytes, void *cos_table, void *sin_table);
+
 #endif

@@ -38,6 +38,47 @@ static struct pp_attention_shape shape(const struct pp_call *c)
     };
 }
 
+/* --- rotary positions --- */
+
+/* Rotates so many heads from a column of rows on, which are ld apart. */
+static void rotate_heads(const struct pp_call *c, void *at, size_t heads,
+                         size_t ld, const void *cos, const void *sin,
+                         int direction)
+{
+    PP_RUN(c, rope, at, cos, sin, c->mb->positions, c->T, heads,
+           pp_model_rotary(c->m), ld, c->m->head_dim, c->m->adjacent,
+           direction);
+}
+
+/* Rotates queries and keys by their positions. Rows have them first, and are ld
+ * apart. */
+static void rotate(const struct pp_call *c, void *rows, size_t ld,
+                   int direction)
+{
+    const struct pp_env *e = c->env;
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
+    bool own = e->windowed_cos && pp_unit_window(c->m, c->l->unit);
+    const void *cos = own ? e->windowed_cos : e->rope_cos;
+    const void *sin = own ? e->windowed_sin : e->rope_sin;
+    size_t heads = w.heads + w.kv_heads, scaled = e->query_cos ? w.heads : 0;
+    if (c->mb->axes) {
+        pp_rotate_axes(c, rows, direction);
+        return;
+    }
+    if (!pp_unit_rotates(c->m, c->l->unit))
+        return;
+    if (scaled)
+        rotate_heads(c, rows, scaled, ld, e->query_cos, e->query_sin,
+                     direction);
+    rotate_heads(c, pp_at(c, rows, scaled * c->m->head_dim), heads - scaled, ld,
+                 cos, sin, direction);
+}
+
+static bool norms_rotated(const struct pp_call *c)
+{
+    return pp_family_of(c->m->architecture)->norms_rotated;
+}
+
 /* --- the products of QKV --- */
 
 /* One product of queries, keys and values; three, since keys have no bias; or
@@ -73,6 +114,8 @@ static void normed_qkv_fwd(const struct pp_call *c, const void *x)
                                  .ldy = w.qkv};
     pp_product_fwd(c, &qk, c->T, c->s[PP_S_QKV_RAW], x, NULL);
     pp_product_fwd(c, &v, c->T, pp_at(c, c->s[PP_S_QKV], w.qk), x, NULL);
+    if (norms_rotated(c))
+        rotate(c, c->s[PP_S_QKV_RAW], w.qk, 1);
     pp_qk_norm_fwd(c);
 }
 
@@ -100,22 +143,6 @@ static void qkv_bwd_weight(const struct pp_call *c)
     for (size_t i = 0; i < n; i++)
         pp_product_bwd_weight(c, &of[i].p, c->T,
                               pp_at(c, c->s[PP_S_DQKV], of[i].at), x);
-}
-
-/* Rotates queries and keys by their positions. */
-static void rotate(const struct pp_call *c, void *qkv, int direction)
-{
-    const struct pp_env *e = c->env;
-    const struct pp_model *m = c->m;
-    const struct pp_qkv_widths w = pp_qkv_widths(c);
-    bool own = e->windowed_cos && pp_unit_window(m, c->l->unit);
-    if (c->mb->axes)
-        pp_rotate_axes(c, qkv, direction);
-    else if (pp_unit_rotates(m, c->l->unit))
-        PP_RUN(c, rope, qkv, own ? e->windowed_cos : e->rope_cos,
-               own ? e->windowed_sin : e->rope_sin, c->mb->positions, c->T,
-               w.heads + w.kv_heads, pp_model_rotary(m), w.qkv, m->head_dim,
-               m->adjacent, direction);
 }
 
 struct pp_product pp_attention_output(const struct pp_call *c)
@@ -243,7 +270,8 @@ static void attention_fwd(const struct pp_call *c, void *y,
 {
     const struct pp_product o = pp_attention_output(c);
     qkv_fwd(c);
-    rotate(c, c->s[PP_S_QKV], 1);
+    if (!norms_rotated(c))
+        rotate(c, c->s[PP_S_QKV], pp_qkv_widths(c).qkv, 1);
     pp_attention_heads_fwd(c);
     pp_join_fwd(c, &o, y, c->s[PP_S_ATTN], residual);
 }
@@ -253,9 +281,12 @@ static void attention_bwd_input(const struct pp_call *c, const void *dy)
     const struct pp_product qkv = {PP_P_Q, PP_P_Q_BIAS, c->C,
                                    pp_qkv_widths(c).qkv};
     pp_attention_heads_bwd(c, dy);
-    rotate(c, c->s[PP_S_DQKV], -1);
+    if (!norms_rotated(c))
+        rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
     if (c->m->qk_norm)
         pp_qk_norm_bwd_input(c);
+    if (norms_rotated(c))
+        rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
     pp_split_bwd_input(c, &qkv, c->s[PP_S_DNORM1], c->s[PP_S_DQKV]);
 }
 

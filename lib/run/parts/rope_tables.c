@@ -90,3 +90,20 @@ void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
         }
     }
 }
+
+void pp_rope_scale(const struct pp_model *m, size_t positions,
+                   size_t value_bytes, void *cos_table, void *sin_table)
+{
+    size_t half = pp_model_rotary(m) / 2;
+    for (size_t i = 0; i < positions * half; i++) {
+        size_t period = i / half / m->query_period;
+        double by = 1 + m->query_beta * log1p((double)period);
+        if (value_bytes == sizeof(float)) {
+            ((float *)cos_table)[i] *= (float)by;
+            ((float *)sin_table)[i] *= (float)by;
+        } else {
+            ((double *)cos_table)[i] *= by;
+            ((double *)sin_table)[i] *= by;
+        }
+    }
+}

@@ -39,10 +39,17 @@ static int make_rope(struct pp_rank *r, struct pp_env *env,
     if (c && s && env->rope_cos && env->rope_sin) {
         pp_rope_tables(&m->rope, rotary, positions, size, c, s);
         if (n > one) {
-            pp_rope_tables(&m->windowed_rope, rotary, positions, size,
-                           (char *)c + one * size, (char *)s + one * size);
-            env->windowed_cos = (char *)env->rope_cos + one * size;
-            env->windowed_sin = (char *)env->rope_sin + one * size;
+            bool scaled = m->query_beta > 0;
+            char *more_c = (char *)c + one * size;
+            char *more_s = (char *)s + one * size;
+            pp_rope_tables(scaled ? &m->rope : &m->windowed_rope, rotary,
+                           positions, size, more_c, more_s);
+            if (scaled)
+                pp_rope_scale(m, positions, size, more_c, more_s);
+            *(scaled ? &env->query_cos : &env->windowed_cos) =
+                (char *)env->rope_cos + one * size;
+            *(scaled ? &env->query_sin : &env->windowed_sin) =
+                (char *)env->rope_sin + one * size;
         }
         rc = !is_host && (d->ops->put(d, env->rope_cos, c, n * size, err) ||
                           d->ops->put(d, env->rope_sin, s, n * size, err))
