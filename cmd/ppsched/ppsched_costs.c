@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The cost of each action and the sizes of buffers, from the stages of the
  * manifest and the sizes of the microbatches, or from --cost and --comm. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,17 @@ static void measure_microbatches(struct ppsched *p)
     c->max_seqlen = p->packed.max_seqlen;
 }
 
+/* Returns the bytes of a block of a unit for each row. */
+static double unit_act_rate(const struct ppsched *p,
+                            const struct pp_plan_stage *stage, size_t i,
+                            int block)
+{
+    const struct pp_plan_unit *u = &p->manifest.model.units[i];
+    const struct pp_plan_mode *mode = &u->modes[stage->recompute];
+    const double *act = mode->known ? mode->act_bytes : u->costs.act_bytes;
+    return act[block] * ppsched_items_scale(p, i);
+}
+
 /* Returns the bytes of a block of a stage for each row. */
 static double act_rate(const struct ppsched *p, int s, int block)
 {
@@ -70,14 +82,22 @@ static double act_rate(const struct ppsched *p, int s, int block)
     double sum = 0;
     if (!pp_plan_counted(pp_manifest_plan(&p->manifest)))
         return stage->costs.act_bytes[block];
-    for (size_t i = stage->first_unit; i < stage->first_unit + stage->n_units;
-         i++) {
-        const struct pp_plan_unit *u = &p->manifest.model.units[i];
-        const struct pp_plan_mode *mode = &u->modes[stage->recompute];
-        const double *act = mode->known ? mode->act_bytes : u->costs.act_bytes;
-        sum += act[block] * ppsched_items_scale(p, i);
-    }
+    for (size_t i = 0; i < stage->n_units; i++)
+        sum += unit_act_rate(p, stage, stage->first_unit + i, block);
     return sum;
+}
+
+/* Returns the same of the largest unit. A stage without a model is one unit. */
+static double largest_act_rate(const struct ppsched *p, int s, int block)
+{
+    const struct pp_plan_stage *stage = &p->manifest.stages[s];
+    double most = 0;
+    if (!p->manifest.has_model)
+        return stage->costs.act_bytes[block];
+    for (size_t i = 0; i < stage->n_units; i++)
+        most =
+            fmax(most, unit_act_rate(p, stage, stage->first_unit + i, block));
+    return most;
 }
 
 /* Returns the bytes of a row that a stage passes on; an empty one passes on its
@@ -170,6 +190,17 @@ static size_t workspace_of(const struct ppsched *p, int s, struct stage_rows r,
                : pp_bytes_of_rows(stage->workspace_bytes * n, rows);
 }
 
+/* Returns the bytes of the gradients of the keys and values of a stage. */
+static size_t grad_keys_of(const struct ppsched *p, int s, size_t rows)
+{
+    const struct pp_plan_stage *stage = &p->manifest.stages[s];
+    size_t sum = 0;
+    for (size_t i = 0; p->manifest.has_model && i < stage->n_units; i++)
+        sum += p->manifest.model.units[stage->first_unit + i].workspace.keys *
+               rows;
+    return sum;
+}
+
 /* Returns the bytes of the whole weights of a stage, if ranks gather them. */
 static size_t gathered_bytes(const struct ppsched *p, int s)
 {
@@ -233,6 +264,9 @@ static void set_sizes(struct ppsched *p)
             .act_i = pp_bytes_of_rows(act[PP_SAVED_ACT_I], r.n),
             .act_w = pp_bytes_of_rows(act[PP_SAVED_ACT_W], r.n),
             .grad_w = pp_bytes_of_rows(act[PP_SAVED_GRAD_W], r.n),
+            .grad_layer = pp_bytes_of_rows(
+                largest_act_rate(p, s, PP_SAVED_GRAD_W) * r.scale, r.n),
+            .grad_keys = grad_keys_of(p, s, r.n),
             .output = ppsched_trainer(p)->keeps_messages
                           ? pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n)
                           : 0,

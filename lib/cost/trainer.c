@@ -199,17 +199,15 @@ struct pp_rank_bytes pp_trainer_rank(const struct pp_trainer_job *x,
     struct pp_rank_bytes b = {{0}};
     double kept = 0, most = 0, workspace = 0, message = 0, fixed = 0;
     for (size_t k = 0; k < n; k++) {
-        double gradients = 0;
         for (size_t i = stages[k].first; i < stages[k].end; i++) {
             const struct pp_trainer_unit u =
                 pp_trainer_unit(x, i, stages[k].recompute);
             pp_rank_add_state(&b, u.state);
             kept += u.kept * stages[k].live;
-            gradients += u.gradients;
+            most = fmax(most, u.gradients);
             workspace = fmax(workspace, u.workspace);
             message = fmax(message, u.message);
         }
-        most = fmax(most, gradients);
         fixed = fmax(fixed, x->trainer->fixed(x->mesh, x->model,
                                               stages[k].first, stages[k].end));
     }

@@ -118,7 +118,7 @@ struct pp_trainer_job {
 struct pp_trainer_unit {
     struct pp_state_bytes state;
     double kept;      /* from F to the end of the backward, of a microbatch */
-    double gradients; /* from I to W, of a microbatch */
+    double gradients; /* within a backward; a rank has the largest */
     double workspace; /* most while an action runs; a rank has the largest */
     double message;   /* its output */
 };

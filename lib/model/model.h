@@ -391,6 +391,7 @@ enum pp_saved_block {
     /* Within one F, I or B: tensors that I recomputes. The layers of a stage
      * share this block. */
     PP_SAVED_WORKSPACE = PP_N_SAVED_BLOCKS,
+    PP_SAVED_GRAD_KEYS, /* from the last slice's I to I; only with slices */
     PP_N_UNIT_BLOCKS
 };
 

@@ -214,6 +214,7 @@ static void attention_saved(const struct pp_shard *s,
     out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
     out[PP_S_DQK_NORM] = (struct pp_saved){PP_SAVED_GRAD_W, norm * qk * hd};
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv * hd};
+    out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, 2 * nkv * hd};
     out[PP_S_DSINKS] =
         (struct pp_saved){PP_SAVED_GRAD_W, m->sinks ? nh : 0, true};
 }
@@ -254,7 +255,8 @@ static void latent_saved(const struct pp_shard *s,
     (void)p;
     const struct pp_mla *a = &s->model->mla;
     size_t tp = pp_shard_row_ranks(s), nh = tp * pp_shard_heads(s);
-    size_t qkv = nh * (2 * s->model->head_dim + a->v_dim);
+    size_t kv = nh * (s->model->head_dim + a->v_dim);
+    size_t qkv = nh * s->model->head_dim + kv;
     size_t low = tp * (a->q_rank + a->kv_rank), rope = tp * a->rope_dim;
     size_t norms = tp * (a->q_rank > 0 ? 2 : 1);
     out[PP_S_LATENT_RAW] = (struct pp_saved){PP_SAVED_ACT_W, low + rope};
@@ -266,6 +268,7 @@ static void latent_saved(const struct pp_shard *s,
     out[PP_S_DLATENT] = (struct pp_saved){PP_SAVED_GRAD_W, low};
     out[PP_S_DLATENT_RAW] = (struct pp_saved){PP_SAVED_GRAD_W, low + rope};
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv};
+    out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, kv};
 }
 
 /* --- the MLP --- */

@@ -91,7 +91,8 @@ static void freeze(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     enum pp_role role = pp_unit_role(m, u);
     bool layer = u.kind == PP_UNIT_LAYER, in_forward = when == PP_IN_FORWARD;
     bool gradient = s->block == PP_SAVED_GRAD_W;
-    if (role == PP_ROLE_TRAINED || (layer && slot == PP_S_QKV))
+    if (role == PP_ROLE_TRAINED ||
+        (layer && (slot == PP_S_QKV || slot == PP_S_DKEYS)))
         return;
     if (role == PP_ROLE_FORWARD) {
         s->width = gradient ? 0 : s->width;
@@ -99,7 +100,7 @@ static void freeze(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     } else if (is_for_weights(m, u, slot)) {
         s->width = in_forward || r ? s->width : 0;
         s->block = PP_SAVED_WORKSPACE;
-    } else if (gradient && !(layer && slot == PP_S_DQKV)) {
+    } else if (gradient) {
         s->width = in_forward ? 0 : s->width;
         s->block = PP_SAVED_WORKSPACE;
     } else if (s->block == PP_SAVED_ACT_W) {

@@ -128,6 +128,8 @@ enum pp_layer_saved {
     PP_S_DQK_NORM,  /* GRAD_W: gradient of normed q and k before RoPE,
                        (NH + NKV) head_dim; width 0 without QK-norm */
     PP_S_DQKV,      /* GRAD_W: gradient of the q, k, v products, QKV */
+    PP_S_DKEYS,     /* GRAD_KEYS: gradients of k and v by later slices,
+                       NKV (head_dim + v_dim) */
     PP_S_DMID,      /* GRAD_W: gradient of MID, hidden */
     PP_S_DOUT1,     /* GRAD_W: like PP_S_OUT1; o_proj's gradient, or DMID is */
     PP_S_DNORM2,    /* GRAD_W: hidden */

@@ -308,10 +308,9 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
 
 size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 {
-    /* Keys and values with those of the context, their gradients, and a sum of
-     * these. Slices differ by at most one row. */
+    /* Keys and values with those of the context, and their gradients. */
     size_t before = quotient_up(context, (size_t)pp_mesh_sharers(x));
-    return context ? 2 * (before + rows) + rows + 1 : 0;
+    return context ? 2 * (before + rows) : 0;
 }
 
 /* --- units --- */
@@ -384,6 +383,7 @@ struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
 {
     struct pp_unit_bytes bytes = {
         .output = pp_bytes_of_rows(rates->out, rows),
+        .grad_keys = times(rates->workspace.keys, rows),
         .workspace = pp_workspace_bytes(&rates->workspace, rows, copied)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         bytes.act[k] = pp_bytes_of_rows(rates->act[k], rows);

@@ -65,6 +65,7 @@ size_t pp_bytes_of_rows(double rate, size_t rows);
 struct pp_unit_bytes {
     size_t act[PP_N_SAVED_BLOCKS];
     size_t output;
+    size_t grad_keys; /* of keys and values; only slices need them */
     size_t workspace; /* of an action; a rank shares the largest */
 };
 struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,

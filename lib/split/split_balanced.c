@@ -98,7 +98,7 @@ static void merge_atom(const struct pp_split_run *run, struct merged *x,
             for (int t = 0; t < PP_N_TIMES; t++)
                 x->times[k * slices + q][t] += run->times[i * slices + q][t];
         for (int b = 0; b < PP_N_UNIT_BYTES; b++)
-            x->bytes[k][b] = b == PP_UNIT_WORKSPACE
+            x->bytes[k][b] = pp_unit_shares(b)
                                  ? fmax(x->bytes[k][b], run->bytes[i][b])
                                  : x->bytes[k][b] + run->bytes[i][b];
     }

@@ -54,6 +54,10 @@ static size_t count_of(const struct moments *z, const struct pp_buffer *b)
         return place + PP_UNIT_ACT_W;
     case PP_BUF_GRAD_W:
         return place + PP_UNIT_GRAD_W;
+    case PP_BUF_GRAD_KEYS:
+        return place + PP_UNIT_GRAD_KEYS;
+    case PP_BUF_GRAD_LAYER:
+        return place + PP_UNIT_GRAD_LAYER;
     case PP_BUF_WEIGHTS:
         return place + PP_UNIT_WHOLE;
     default:
@@ -220,7 +224,7 @@ static void read_ranks(struct pp_split_memory *m, const struct pp_schedule *s)
     int *place = pp_calloc(n, sizeof *place);
     struct pp_stage_bytes *ones = pp_calloc(n, sizeof *ones);
     for (size_t i = 0; i < n; i++)
-        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1, 1};
+        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1, 1, 1, 1};
     list_stages(m, place);
     for (int r = 0; r < m->graph->n_rows; r++) {
         m->first_peak[r] = m->n_peaks;
@@ -233,28 +237,28 @@ static void read_ranks(struct pp_split_memory *m, const struct pp_schedule *s)
     free(ones);
 }
 
-/* Fills the table of largest workspaces of 2^k units. Any range of units is the
- * union of two such ranges. */
-static void read_workspace(struct pp_split_memory *m,
-                           const double (*bytes)[PP_N_UNIT_BYTES])
+/* Fills the table of the largest of 2^k units. Any range of units is the union
+ * of two such ranges. */
+static void read_largest(struct pp_split_memory *m, int kind,
+                         const double (*bytes)[PP_N_UNIT_BYTES])
 {
     size_t n = m->n_units, levels = 1;
     bool any = false;
-    free(m->workspace);
-    m->workspace = NULL;
+    free(m->largest[kind]);
+    m->largest[kind] = NULL;
     for (size_t i = 0; i < n; i++)
-        any |= bytes[i][PP_UNIT_WORKSPACE] > 0;
+        any |= bytes[i][kind] > 0;
     while (n >> levels)
         levels++;
     if (!any)
         return;
-    m->workspace = pp_calloc(levels, n * sizeof *m->workspace);
+    double *at = m->largest[kind] = pp_calloc(levels, n * sizeof *at);
     for (size_t i = 0; i < n; i++)
-        m->workspace[i] = bytes[i][PP_UNIT_WORKSPACE];
+        at[i] = bytes[i][kind];
     for (size_t k = 1; k < levels; k++)
         for (size_t i = 0; i + ((size_t)1 << k) <= n; i++) {
-            const double *half = &m->workspace[(k - 1) * n + i];
-            m->workspace[k * n + i] = fmax(half[0], half[(size_t)1 << (k - 1)]);
+            const double *half = &at[(k - 1) * n + i];
+            at[k * n + i] = fmax(half[0], half[(size_t)1 << (k - 1)]);
         }
 }
 
@@ -263,15 +267,15 @@ static double larger(double a, double b)
     return a > b ? a : b; /* fmax is a call */
 }
 
-static double largest_workspace(const struct pp_split_memory *m, size_t first,
-                                size_t end)
+static double largest_of(const struct pp_split_memory *m, int kind,
+                         size_t first, size_t end)
 {
     size_t k = 0;
-    if (!m->workspace || first >= end)
+    if (!m->largest[kind] || first >= end)
         return 0;
     while ((end - first) >> (k + 1))
         k++;
-    const double *run = &m->workspace[k * m->n_units];
+    const double *run = &m->largest[kind][k * m->n_units];
     return larger(run[first], run[end - ((size_t)1 << k)]);
 }
 
@@ -281,7 +285,9 @@ void pp_split_memory_set(struct pp_split_memory *m,
     for (size_t i = 0; i < m->n_units; i++)
         for (size_t k = 0; k < PP_N_UNIT_BYTES; k++)
             m->before[i + 1][k] = m->before[i][k] + bytes[i][k];
-    read_workspace(m, bytes);
+    for (int k = 0; k < PP_N_UNIT_BYTES; k++)
+        if (pp_unit_shares(k))
+            read_largest(m, k, bytes);
 }
 
 static void set_messages(struct pp_split_memory *m, const double *bytes)
@@ -363,10 +369,12 @@ static size_t fill_sizes(const struct pp_split_memory *m,
     for (size_t i = 0; i < n; i++, size += N_BLOCKS) {
         int s = pp_original(m->graph, stages[i]);
         bool known = s < x->n_decided;
-        const double *from = m->before[x->bounds[known ? s : 0]];
-        const double *to = m->before[x->bounds[known ? s + 1 : 0]];
+        size_t first = x->bounds[known ? s : 0];
+        size_t end = x->bounds[known ? s + 1 : 0];
         for (int b = 0; b < N_BLOCKS; b++)
-            size[b] = to[b] - from[b];
+            size[b] = m->before[end][b] - m->before[first][b];
+        size[PP_UNIT_GRAD_LAYER] =
+            largest_of(m, PP_UNIT_GRAD_LAYER, first, end);
     }
     if (m->equal_messages)
         *size++ = message_over(m, x, 0);
@@ -399,7 +407,8 @@ static double add_up(const struct pp_split_memory *m, const struct partition *x,
         const size_t *at = &x->bounds[s];
         trained += m->before[at[1]][PP_UNIT_TRAINED] -
                    m->before[at[0]][PP_UNIT_TRAINED];
-        workspace = larger(workspace, largest_workspace(m, at[0], at[1]));
+        workspace =
+            larger(workspace, largest_of(m, PP_UNIT_WORKSPACE, at[0], at[1]));
     }
     size_t width = fill_sizes(m, x, rank);
     for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++)
@@ -462,7 +471,8 @@ double pp_split_memory_excess(const struct pp_split_memory *m,
 void pp_split_memory_finish(struct pp_split_memory *m)
 {
     free(m->before);
-    free(m->workspace);
+    for (int k = 0; k < PP_N_UNIT_BYTES; k++)
+        free(m->largest[k]);
     free(m->first_stage);
     free(m->stages);
     free(m->first_peak);

@@ -17,11 +17,19 @@ enum {
     PP_UNIT_ACT_I,
     PP_UNIT_ACT_W,
     PP_UNIT_GRAD_W,
-    PP_UNIT_WHOLE,     /* weights, if ranks gather them for their use */
-    PP_UNIT_TRAINED,   /* training state: weights, gradients, optimizer */
-    PP_UNIT_WORKSPACE, /* of an action, shared by a rank's units */
+    PP_UNIT_GRAD_KEYS,  /* only slices need them */
+    PP_UNIT_GRAD_LAYER, /* the same; of a stage, that of its largest unit */
+    PP_UNIT_WHOLE,      /* weights, if ranks gather them for their use */
+    PP_UNIT_TRAINED,    /* training state: weights, gradients, optimizer */
+    PP_UNIT_WORKSPACE,  /* of an action, shared by a rank's units */
     PP_N_UNIT_BYTES
 };
+
+/* Reports whether a stage has the largest of its units' bytes, not the sum. */
+static inline bool pp_unit_shares(int kind)
+{
+    return kind == PP_UNIT_GRAD_LAYER || kind == PP_UNIT_WORKSPACE;
+}
 
 /* Sends in flight in one direction to one rank. All n buffers of a ring are as
  * large as the largest message. */
@@ -36,8 +44,9 @@ struct pp_split_memory {
     const struct pp_graph *graph;
     /* before[i]: sum of the bytes of units 0 .. i - 1; (n_units + 1) */
     double (*before)[PP_N_UNIT_BYTES];
-    double *workspace; /* [k * n_units + i]: largest workspace of 2^k units from
-                        i on; NULL if no unit has one */
+    /* [k * n_units + i]: the largest bytes of one of 2^k units from i on, of a
+     * kind that pp_unit_shares; NULL if no unit has any. */
+    double *largest[PP_N_UNIT_BYTES];
     int *n_workspaces; /* per rank: number of workspace buffers */
     size_t n_units;
     double *message_bytes; /* after each unit, the largest slice's */
@@ -47,10 +56,10 @@ struct pp_split_memory {
     int *stages;         /* sorted by rank */
     size_t *first_peak;  /* per rank: index into at; (n_ranks + 1) */
     size_t *at;          /* per peak: index into counts */
-    unsigned *counts;    /* at a peak: ACT_I, ACT_W, GRAD_W and weights of each
-                            stage    of the rank, then messages over each boundary
-                            that    begins or ends one of these stages (first those
-                            that begin), or over any if messages are equal */
+    unsigned *counts; /* at a peak: buffers of each kind up to TRAINED of each
+                         stage of the rank, then messages over each boundary
+                         that begins or ends one of these stages (first those
+                         that begin), or over any if messages are equal */
     size_t n_peaks, n_counts, peak_capacity, count_capacity;
     double *sizes; /* scratch: the bytes of each count of a peak */
     struct pp_split_ring

@@ -3,6 +3,7 @@
  * that make it fit. */
 #include "split/split_plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +109,7 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
 }
 
 static void add_unit(const struct pp_split_run *run, size_t i,
-                     struct pp_split_sum *sum)
+                     struct pp_split_sum *sum, double *largest)
 {
     const struct pp_split_request *q = run->request;
     struct pp_unit_id u = pp_model_unit(q->shard.model, i);
@@ -119,16 +120,15 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     size_t rows = pp_rank_rows(&q->shard.mesh, &run->backend,
                                (size_t)q->microbatch.tokens);
     const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);
-    /* The output gradients for W exist for one microbatch only, because 1F1B
-     * runs W right after I. */
+    /* 1F1B runs B, which keeps the gradients for W of one unit at a time. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];
     sum->params += held.all.dense + held.all.experts;
     struct pp_state_bytes state = pp_split_state(q, &own, i);
     sum->state_bytes += (double)pp_state_sum(state);
     pp_rank_add_state(&sum->bytes, state);
     sum->cost += run->costs[i];
-    sum->activations_bytes +=
-        (double)kept * sum->live + (double)bytes.act[PP_SAVED_GRAD_W];
+    sum->activations_bytes += (double)kept * sum->live;
+    *largest = fmax(*largest, (double)bytes.act[PP_SAVED_GRAD_W]);
 }
 
 static int add_all(struct pp_split_plan *plan, struct pp_err *err)
@@ -151,8 +151,10 @@ static int add_all(struct pp_split_plan *plan, struct pp_err *err)
     for (int s = 0; s < g->n_stages; s++) {
         struct pp_split_sum *sum = &plan->stages[s];
         struct pp_split_sum *rank = &plan->ranks[g->stages[s].row];
+        double largest = 0;
         for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s); i++)
-            add_unit(run, i, sum);
+            add_unit(run, i, sum, &largest);
+        sum->activations_bytes += largest;
         rank->params += sum->params;
         rank->cost += sum->cost;
         rank->state_bytes += sum->state_bytes;

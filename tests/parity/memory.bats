@@ -54,8 +54,26 @@ need() { pprun "$1.json" --data packed --print-memory >"$1.need"; }
     done
 }
 
+@test "B has room for what W needs of one layer" {
+    local mode
+    for mode in none selective full; do
+        ppsplit -q -p 1 --recompute $mode model-llama |
+            ppsched -q -s 1f1b -m 2 --data packed >plan.json
+        need plan
+        jq -e --slurpfile need plan.need --arg mode $mode '.data.max_tokens as $n |
+            [.model.units[] | .recompute[$mode].act_bytes // .act_bytes] |
+            (map(.[0] + .[1]) | add) + (map(.[2]) | max) | . * $n ==
+            $need[0][0].activations' plan.json
+    done
+    # Between I and W it is there for every layer.
+    ppsplit -q -p 2 model-llama | ppsched -q -s zb-h1 -m 6 --data packed >plan.json
+    need plan
+    jq -e --slurpfile need plan.need '.data.max_tokens as $n |
+        .stages[1].act_bytes | add | . * $n <= $need[0][1].activations' plan.json
+}
+
 @test "ppsplit recomputes as little as fits, to the byte" {
-    local need
+    local need least
     ppsplit -q -p 3 -m 6 --micro-batch-tokens 48 --layers 2,2,2 \
         --recompute full,selective,none model-llama |
         ppsched -q -s 1f1b -m 6 --data packed >plan-mixed.json
@@ -69,9 +87,10 @@ need() { pprun "$1.json" --data packed --print-memory >"$1.need"; }
         pprun --print-memory --data packed --init 5 --steps 1 plan-auto.json |
             jq 'map(.total) | max'
     }
-    [ "$(auto "$need")" -le "$need" ]
+    least=$(auto "$need")
+    [ "$least" -le "$need" ]
     jq -c '[.stages[].recompute]' plan-auto.json >modes
-    [ "$(auto $((need - 1)))" -lt "$need" ]
+    [ "$(auto $((least - 1)))" -lt "$least" ]
     run ! diff modes <(jq -c '[.stages[].recompute]' plan-auto.json)
     pprun --verify --data packed --init 5 plan-auto.json
 }

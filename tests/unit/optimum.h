@@ -22,6 +22,7 @@ struct optimum {
     const struct pp_memory_limit *room; /* or NULL */
     int m;
     bool split, in_order; /* in order: microbatches alike, so none overtakes */
+    unsigned whole;       /* mask of stages with B although others are split */
     double best;          /* only better ones are looked for */
     long nodes;           /* left before giving up */
     /* private */
@@ -63,7 +64,10 @@ static double opt_takes(const struct optimum *o, struct pp_action a)
     if (!o->room)
         return 0;
     struct pp_load l = o->room->load[a.stage];
-    return a.op == PP_F ? l.f_to_i + l.f_to_w : a.op == PP_I ? l.i_to_w : 0;
+    return a.op == PP_F   ? l.f_to_i + l.f_to_w
+           : a.op == PP_I ? l.i_to_w
+           : a.op == PP_B ? l.in_b
+                          : 0;
 }
 
 static double opt_frees(const struct optimum *o, struct pp_action a)
@@ -73,7 +77,7 @@ static double opt_frees(const struct optimum *o, struct pp_action a)
     struct pp_load l = o->room->load[a.stage];
     return a.op == PP_I   ? l.f_to_i
            : a.op == PP_W ? l.f_to_w + l.i_to_w
-           : a.op == PP_B ? l.f_to_i + l.f_to_w
+           : a.op == PP_B ? l.f_to_i + l.f_to_w + l.in_b
                           : 0;
 }
 
@@ -107,6 +111,15 @@ static void opt_try(struct optimum *o, struct pp_action a, double now)
     *done = -1;
 }
 
+/* Returns the actions of a microbatch on a stage, of which there are *n. */
+static const uint8_t *opt_ops(const struct optimum *o, int stage, int *n)
+{
+    static const uint8_t ops[2][3] = {{PP_F, PP_B}, {PP_F, PP_I, PP_W}};
+    bool split = o->split && !(o->whole >> stage & 1);
+    *n = split ? 3 : 2;
+    return ops[split];
+}
+
 static void opt_search(struct optimum *o, double now)
 {
     double end = 0;
@@ -124,31 +137,33 @@ static void opt_search(struct optimum *o, double now)
         o->best = end;
         return;
     }
-    static const uint8_t ops[2][3] = {{PP_F, PP_B, PP_B}, {PP_F, PP_I, PP_W}};
-    for (int s = 0; s < o->g->n_stages; s++)
-        for (int op = 0; op < (o->split ? 3 : 2); op++)
+    for (int s = 0; s < o->g->n_stages; s++) {
+        int n;
+        const uint8_t *ops = opt_ops(o, s, &n);
+        for (int i = 0; i < n; i++)
             for (int k = 0; k < o->m; k++)
-                opt_try(o,
-                        (struct pp_action){s, k, -1, 0, ops[o->split][op], 0},
-                        now);
+                opt_try(o, (struct pp_action){s, k, -1, 0, ops[i], 0}, now);
+    }
 }
 
 /* Lowers best to the least makespan below it. False when it gave up. */
 static bool optimum_find(struct optimum *o)
 {
-    o->left = o->g->n_stages * o->m * (o->split ? 3 : 2);
+    o->left = 0;
     for (int r = 0; r < o->g->n_rows; r++)
         o->clock[r] = o->held[r] = o->work[r] = 0;
-    for (int s = 0; s < o->g->n_stages; s++)
-        for (int k = 0; k < o->m; k++)
-            for (int op = 0; op < PP_N_OPS; op++) {
+    for (int s = 0; s < o->g->n_stages; s++) {
+        int n;
+        const uint8_t *ops = opt_ops(o, s, &n);
+        for (int k = 0; k < o->m; k++) {
+            for (int op = 0; op < PP_N_OPS; op++)
                 o->done[s][k][op] = -1;
-                bool runs = op == PP_F ||
-                            (o->split ? op == PP_I || op == PP_W : op == PP_B);
-                if (runs)
-                    o->work[o->g->stages[s].row] +=
-                        opt_time(o, (enum pp_op)op, s, k, -1);
-            }
+            for (int i = 0; i < n; i++)
+                o->work[o->g->stages[s].row] +=
+                    opt_time(o, (enum pp_op)ops[i], s, k, -1);
+        }
+        o->left += n * o->m;
+    }
     opt_search(o, 0);
     return o->nodes > 0;
 }

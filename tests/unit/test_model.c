@@ -174,6 +174,9 @@ static void test_saved(void)
     is_int((long long)saved_width(&llama, layer, PP_RECOMPUTE_NONE,
                                   PP_SAVED_ACT_W),
            5 * 2048 + 2 + 8192, "until W: x, norms, attention, mid, MLP");
+    is_int((long long)saved_width(&llama, layer, PP_RECOMPUTE_NONE,
+                                  PP_SAVED_GRAD_KEYS),
+           2 * 8 * 64, "for later slices: k v");
     is_int((long long)(saved_width(&qwen3, layer, PP_RECOMPUTE_NONE,
                                    PP_SAVED_ACT_W)),
            4 * 1024 + 2 + 2048 + 3072 + 24 * 128 + 24,
@@ -241,7 +244,7 @@ static void test_recompute(void)
         const char *name = pp_recompute_names[r];
         const long long *w[] = {&want[i].act_i, &want[i].act_w, &want[i].grad_w,
                                 &want[i].workspace};
-        for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
+        for (int b = 0; b <= PP_SAVED_WORKSPACE; b++)
             is_int((long long)saved_width(&llama, layer, r, b), *w[b], name);
         is_int((long long)saved_width(&llama, head, r, PP_SAVED_ACT_W), 2050,
                "recomputation leaves the head alone");

@@ -63,14 +63,15 @@ static void roll_graph(struct instance *x, struct dice *d)
  * in less. */
 static void roll_room(struct instance *x, struct dice *d)
 {
-    static const struct pp_load loads[] = {{0, 1, 0}, {0, 1, 0}, {4, 3, 0},
-                                           {2, 3, 1}, {1, 2, 2}, {57, 43, 0}};
+    static const struct pp_load loads[] = {{0, 1, 0, 0}, {0, 1, 0, 0},
+                                           {4, 3, 0, 0}, {2, 3, 1, 1},
+                                           {1, 2, 2, 2}, {57, 43, 0, 0}};
     int n = x->f.graph.n_stages, kind = roll(d, 6);
     for (int s = 0; s < n; s++) {
         struct pp_load l = loads[kind];
         int scale = 1 + (kind > 1 ? roll(d, 2) : 0);
         x->load[s] = (struct pp_load){scale * l.f_to_i, scale * l.f_to_w,
-                                      scale * l.i_to_w};
+                                      scale * l.i_to_w, scale * l.in_b};
         if (!x->f.graph.stages[s].input_grad)
             x->load[s] = (struct pp_load){0, scale * (l.f_to_i + l.f_to_w), 0};
         x->limit[x->f.graph.stages[s].row] +=
@@ -174,6 +175,40 @@ static void test_optimum(int n_instances)
     ok(n.decided > n_instances * 8 / 10, "most optima were found");
     ok(n.raised > n_instances / 100, "refuting raises %d bounds", n.raised);
     ok(n.equal > n.decided * 7 / 10, "most bounds are the optimum");
+}
+
+/* I leaves more to W than a microbatch keeps, and B needs a part of that at a
+ * time: the bound must not charge I and W where B may run. */
+static void test_whole_needs_less(void)
+{
+    struct instance x = {.m = 4, .split = true, .alike = true};
+    struct pp_costs costs = {.time = instance_time, .ctx = &x};
+    struct pp_bound b;
+    chain(&x.f, 2, 1, PP_PLACEMENT_LOOP);
+    for (int s = 0; s < 2; s++) {
+        x.load[s] = (struct pp_load){1, 1, 8, 1};
+        x.limit[s] = 11;
+        for (int k = 0; k < x.m; k++) {
+            x.time[PP_F][s][k] = x.time[PP_I][s][k] = x.time[PP_W][s][k] = 1;
+            x.time[PP_B][s][k] = 2;
+        }
+    }
+    x.room = (struct pp_memory_limit){x.limit, x.load};
+    struct optimum o = {.g = &x.f.graph,
+                        .costs = &costs,
+                        .room = &x.room,
+                        .m = x.m,
+                        .split = true,
+                        .whole = ~0u,
+                        .in_order = true,
+                        .best = 1000,
+                        .nodes = 400000};
+    bool holds = !pp_bound_by_refuting(&x.f.graph, x.m, true, &costs, &x.room,
+                                       INFINITY, 1, &b, &x.f.err) &&
+                 optimum_find(&o) && b.makespan <= o.best;
+    ok(holds, "B keeps less than I and W: the bound %g, the optimum %g",
+       b.makespan, o.best);
+    drop(&x.f);
 }
 
 /* I frees 57 parts of 100 and W the rest, as in a transformer's layers, and as
@@ -407,6 +442,7 @@ int main(int argc, char **argv)
     test_closed_forms();
     test_monotone();
     test_freed_by_both();
+    test_whole_needs_less();
     test_choice_of_room();
     test_optimum(argc > 1 ? atoi(argv[1]) : 400 / fewer());
     return done();

@@ -41,7 +41,7 @@ static void test_lifetimes(void)
     ok(!pp_memory_plan(&f.s, 0, sizes, &m, &f.err), "rank 0 is planned");
     expect(&m, PP_BUF_ACT_I, 0, 0, -1, 0, 9); /* a source keeps it until W */
     expect(&m, PP_BUF_ACT_W, 0, 0, -1, 0, 9);
-    expect(&m, PP_BUF_GRAD_W, 0, 0, -1, 9, 9);
+    expect(&m, PP_BUF_GRAD_LAYER, 0, 0, -1, 9, 9);
     expect(&m, PP_BUF_DOUTPUT, 0, 0, 1, 6, 9);
     expect(&m, PP_BUF_OUTPUT, 0, 0, -1, 0, 1);
     expect(&m, PP_BUF_DINPUT, 0, 0, -1, -1, 0);
@@ -64,7 +64,8 @@ static void test_lifetimes(void)
     expect(&m, PP_BUF_DINPUT, 2, 0, 1, 5, 6);
     expect(&m, PP_BUF_DOUTPUT, 1, 0, 2, -1, 0);
     expect(&m, PP_BUF_DOUTPUT, 2, 0, 3, 4, 5);
-    expect(&m, PP_BUF_GRAD_W, 2, 0, -1, 5, 5);
+    expect(&m, PP_BUF_GRAD_LAYER, 2, 0, -1, 5, 5);
+    expect(&m, PP_BUF_GRAD_W, 2, 0, -1, -1, 0);
     expect(&m, PP_BUF_DINPUT, 1, 0, 0, 6, 7);
     pp_memory_finish(&m);
     drop(&f);
@@ -112,7 +113,8 @@ static void test_offsets(void)
                 for (int s = 0; s < p * c; s++)
                     sizes[s] = (struct pp_stage_bytes){
                         (size_t)(5000 + 777 * s), (size_t)(9000 - 500 * s),
-                        s == 1 ? 0 : 4096, (size_t)(s % 3) * 1000};
+                        s == 1 ? 0 : 4096, (size_t)(s % 3) * 1000,
+                        s == 1 ? 0 : 4096};
                 if (emit(&f, c > 1 ? "interleaved" : "1f1b", m, 0) ||
                     pp_lower(&f.s, &f.err)) {
                     drop(&f);
@@ -192,7 +194,8 @@ static void test_pairs(void)
             struct pp_stage_bytes sizes[8];
             chain(&f, p, 2, PP_PLACEMENT_V);
             for (int s = 0; s < 2 * p; s++)
-                sizes[s] = (struct pp_stage_bytes){500, 900, 400, 64, 40};
+                sizes[s] = (struct pp_stage_bytes){500, 900, 400,
+                                                   64,  120, .workspace = 40};
             ok(!emit(&f, "dualpipev", m, 0) && !pp_lower(&f.s, &f.err),
                "dualpipev, %d ranks, %d microbatches", p, m);
             for (int r = 0; r < p; r++) {
@@ -224,7 +227,9 @@ static void test_forward_only(void)
     is_int(m.peak_slots, 1, "  with one slot");
     const struct pp_buffer *b = pp_memory_find(&m, PP_BUF_ACT_W, 1, 2, 0, -1);
     ok(b && b->first == b->last, "  activations live within F");
-    ok(!pp_memory_find(&m, PP_BUF_GRAD_W, 1, 2, 0, -1), "  no gradients");
+    ok(!pp_memory_find(&m, PP_BUF_GRAD_W, 1, 2, 0, -1) &&
+           !pp_memory_find(&m, PP_BUF_GRAD_LAYER, 1, 2, 0, -1),
+       "  no gradients");
     pp_memory_finish(&m);
     pp_schedule_finish(&forward);
     drop(&f);

@@ -15,7 +15,8 @@
 struct problem {
     struct fixture f;
     int m;
-    double slots; /* 0: no limit */
+    double slots;        /* 0: no limit */
+    struct pp_load each; /* by default a slot */
     struct pp_literal_costs costs;
     double saved; /* by B of the last stage, of its I and W */
     struct pp_search_options o;
@@ -31,7 +32,8 @@ static void set(struct problem *j, int p, int c, enum pp_placement placement,
 {
     static const struct pp_search_options options = {
         .split = true, .seed = 1, .seconds = 0.5};
-    *j = (struct problem){.m = m, .slots = slots, .o = options};
+    *j = (struct problem){
+        .m = m, .slots = slots, .each = {.f_to_w = 1}, .o = options};
     j->o.seconds /= fewer();
     chain(&j->f, p, c, placement);
     j->costs = (struct pp_literal_costs){.f = 1, .i = 1, .w = 1};
@@ -64,7 +66,7 @@ static bool run(struct problem *j, const struct pp_costs *costs)
     for (int r = 0; r < f->graph.n_rows; r++)
         j->limit[r] = j->slots;
     for (int s = 0; s < f->graph.n_stages; s++)
-        j->load[s] = (struct pp_load){.f_to_w = 1};
+        j->load[s] = j->each;
     j->room = (struct pp_memory_limit){j->limit, j->load};
     j->o.room = j->slots > 0 ? &j->room : NULL;
     pp_schedule_init(&f->s, &f->graph, "auto", j->m);
@@ -423,21 +425,46 @@ static void test_refusal(void)
     drop(&j.f);
 }
 
+/* Returns the actions of an operation in the schedule. */
+static int count_ops(const struct problem *j, enum pp_op op)
+{
+    int n = 0;
+    for (int r = 0; r < j->f.graph.n_rows; r++)
+        for (size_t i = 0; i < j->f.s.rows[r].n; i++)
+            n += j->f.s.rows[r].actions[i].op == op;
+    return n;
+}
+
 static void test_whole(void)
 {
     struct problem j;
-    size_t n = 0;
     set(&j, 4, 1, PP_PLACEMENT_LOOP, 8, 0);
     cost(&j, 10, 10, 8, 1);
     j.o.split = false;
     ok(run(&j, NULL), "backward stays whole");
-    for (int r = 0; r < 4; r++)
-        for (size_t i = 0; i < j.f.s.rows[r].n; i++)
-            n += j.f.s.rows[r].actions[i].op == PP_B;
-    is_int((long long)n, 4 * 8, "every backward is a B");
+    is_int(count_ops(&j, PP_B), 4 * 8, "every backward is a B");
     is_near(j.makespan, (8 + 4 - 1) * 28 + 2 * 3 * 1, 1e-9,
             "auto reaches the closed form of the optimum");
     drop(&j.f);
+}
+
+/* I and W keep more than B: they run apart only if that fits, and late. */
+static void test_less_memory(void)
+{
+    struct problem j;
+    for (int saved = 0; saved < 2; saved++) {
+        set(&j, 3, 1, PP_PLACEMENT_LOOP, 8, 7);
+        j.each = (struct pp_load){1, 1, 8, 1};
+        j.saved = 0.5 * saved;
+        ok(run(&j, NULL) && j.peak == 3, "B fits where I and W do not");
+        is_int(count_ops(&j, PP_B), 3 * 8, "  no backward is split");
+        drop(&j.f);
+        set(&j, 3, 1, PP_PLACEMENT_LOOP, 8, 100);
+        j.each = (struct pp_load){1, 1, 8, 1};
+        j.saved = 0.5 * saved;
+        ok(run(&j, NULL) && count_ops(&j, PP_I) > 0, "  some are if they fit");
+        drop(&j.f);
+    }
 }
 
 /* Two sources on one rank: forwards of one branch must not fill the memory
@@ -487,6 +514,7 @@ int main(int argc, char **argv)
     test_same_bytes();
     test_refusal();
     test_whole();
+    test_less_memory();
     test_branches();
     test_span();
     return done();

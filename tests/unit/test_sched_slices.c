@@ -207,23 +207,27 @@ static void test_memory(void)
 {
     static const char *const row[] = {
         "0F0 0F0.1 0F1 0B0.1 0F1.1 0B0 0B1.1 0B1"};
-    struct pp_stage_bytes sizes = {1024, 2048, 512, 0};
+    struct pp_stage_bytes sizes = {1024, 2048, 512, .grad_layer = 192,
+                                   .grad_keys = 64};
     struct pp_memory m;
     struct fixture f;
     slice(&f, 1, 2);
     ok(!rows(&f, 2, row) && !pp_memory_plan(&f.s, 0, &sizes, &m, &f.err),
        "slices have buffers");
     const struct pp_buffer *a = pp_memory_find(&m, PP_BUF_ACT_I, 0, 0, 0, -1);
-    const struct pp_buffer *g = pp_memory_find(&m, PP_BUF_GRAD_W, 0, 0, 0, -1);
-    const struct pp_buffer *l = pp_memory_find(&m, PP_BUF_GRAD_W, 0, 0, 1, -1);
+    const struct pp_buffer *g =
+        pp_memory_find(&m, PP_BUF_GRAD_KEYS, 0, 0, 0, -1);
+    const struct pp_buffer *l =
+        pp_memory_find(&m, PP_BUF_GRAD_LAYER, 0, 0, 1, -1);
     ok(a && a->first == 0 && a->last == 5,
        "keys and values stay until their own backward");
     ok(g && g->first == 3 && g->last == 5,
        "their gradients live from the last slice's backward on");
-    ok(l && l->first == 3 && l->last == 3,
-       "those of the last slice live for its backward only");
+    ok(l && l->first == 3 && l->last == 3 &&
+           !pp_memory_find(&m, PP_BUF_GRAD_KEYS, 0, 0, 1, -1),
+       "no slice adds to those of the last one");
     is_int(m.peak_slots, 3, "three slices are alive at once");
-    is_int((long long)m.peak_bytes, 3 * 3072 + 2 * 512, "  the bytes add up");
+    is_int((long long)m.peak_bytes, 3 * 3072 + 64 + 192, "  the bytes add up");
     pp_memory_finish(&m);
     drop(&f);
 }

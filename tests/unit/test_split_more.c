@@ -19,7 +19,7 @@ static const struct model {
     {"a large head", "interleaved", 8, 2, 16, PP_PLACEMENT_LOOP, 50, 6, 0},
     {"unequal layers", "1f1b", 8, 1, 16, PP_PLACEMENT_LOOP, 40, 3, 1},
     {"unequal layers", "zbv", 6, 2, 12, PP_PLACEMENT_V, 38, 3, 1},
-    {"equal layers", "zb-h1", 6, 1, 12, PP_PLACEMENT_LOOP, 34, 1, 0},
+    {"equal layers", "zb-h1", 6, 1, 12, PP_PLACEMENT_LOOP, 34, 4, 0},
     {"unequal layers", "zb-interleaved", 4, 3, 8, PP_PLACEMENT_LOOP, 30, 2, 1},
 };
 enum { N_MODELS = sizeof models / sizeof *models };

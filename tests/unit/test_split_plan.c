@@ -485,7 +485,7 @@ static void test_changes(void)
     struct pp_split_plan plan;
     struct pp_err err = {0};
     q.n_ranks = 2;
-    q.memory_bytes = 2200000;
+    q.memory_bytes = 2120000;
     if (!ok(!pp_split_plan(&q, &plan, &err) && !pp_split_plan_fits(&plan),
             "a plan that does not fit"))
         return;

@@ -103,6 +103,10 @@ void pp_exec_blocks(const struct pp_exec *e, struct pp_action a,
     blocks[PP_SAVED_ACT_I] = saved_block(e, PP_BUF_ACT_I, a);
     blocks[PP_SAVED_ACT_W] = saved_block(e, PP_BUF_ACT_W, a);
     blocks[PP_SAVED_GRAD_W] = pp_exec_buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
+    blocks[PP_SAVED_GRAD_KEYS] =
+        pp_exec_buffer(e, PP_BUF_GRAD_KEYS, a.stage, a, -1);
+    blocks[PP_GRAD_LAYER] =
+        pp_exec_buffer(e, PP_BUF_GRAD_LAYER, a.stage, a, -1);
     blocks[PP_SAVED_WORKSPACE] = room ? e->arena + room->offset : NULL;
     blocks[PP_WORKSPACE_END] =
         room ? e->arena + room->offset + room->bytes : NULL;

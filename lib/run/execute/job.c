@@ -197,7 +197,8 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
             struct pp_unit_rates rates = pp_unit_rates(
                 &own, pp_model_unit(j->model, i), pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
-            pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
+            pp_stage_bytes_add(&out[s], bytes.act, bytes.grad_keys,
+                               bytes.workspace);
             out[s].weights += gathered_bytes(j, g->stages[s].row, i);
         }
         out[s].output = pp_bytes_of_rows(

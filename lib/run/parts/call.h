@@ -82,6 +82,10 @@ int pp_layer_bwd(const struct pp_call *c, void *dx, const void *dy) PP_MUST_USE;
  */
 void *pp_layer_kept(const struct pp_call *c, enum pp_saved_when when);
 
+/* Makes dy the place where the layer keeps it, if it keeps it. Then dy must
+ * last from bwd_input to bwd_weight. */
+void pp_layer_lend(struct pp_call *c, void *dy);
+
 /* Reports whether an error has stopped the call. */
 static inline bool pp_call_failed(const struct pp_call *c)
 {

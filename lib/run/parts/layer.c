@@ -146,6 +146,12 @@ void *pp_layer_kept(const struct pp_call *c, enum pp_saved_when when)
     return slot == PP_NO_SLOT ? NULL : c->s[slot];
 }
 
+void pp_layer_lend(struct pp_call *c, void *dy)
+{
+    if (pp_layer_kept(c, PP_IN_BACKWARD))
+        c->s[ops_of(c->l)->dy] = dy;
+}
+
 /* Copies the rows of a layer to where it keeps them, unless they are there.
  * Returns where the layer reads them. */
 static const void *keep(const struct pp_call *c, enum pp_saved_when when,

@@ -3,8 +3,8 @@
  *
  * A sequence may continue from earlier slices, whose QKV holds its keys and
  * values: they are gathered in front of those of the slice. Their gradients go
- * back the same way and are added to DQKV of the earlier slices. The backward
- * of those comes later and adds its own part. */
+ * back the same way and are added up in DKEYS of the earlier slices. The
+ * backward of those comes later and adds its own part. */
 #include "run/parts/layer_attention.h"
 
 #include "kernel_sizes.h"
@@ -12,7 +12,6 @@
 /* The scratch after that of the kernel. */
 struct buffers {
     void *kv, *dkv; /* (context + tokens, width) */
-    void *sum;      /* (tokens, width) */
 };
 
 static struct buffers buffers(const struct pp_call *c,
@@ -22,7 +21,6 @@ static struct buffers buffers(const struct pp_call *c,
     struct buffers b;
     b.kv = pp_at(c, tiles, c->k->attention_scratch(a));
     b.dkv = pp_at(c, b.kv, n);
-    b.sum = pp_at(c, b.dkv, n);
     return b;
 }
 
@@ -51,42 +49,36 @@ static void gather(const struct pp_call *c, void *kv)
            pp_at(c, c->s[PP_S_QKV], w.at), c->T, w.width, w.width, w.row);
 }
 
-/* Adds n rows of gradients to the rows of DQKV from first on. */
-static void add_rows(const struct pp_call *c, void *dqkv, size_t first,
-                     const void *dkv, size_t n, void *sum)
-{
-    struct pp_kv_columns w = pp_kv_columns(c);
-    void *to = pp_at(c, dqkv, first * w.row + w.at);
-    PP_RUN(c, copy, sum, to, n, w.width, w.width, w.row);
-    PP_RUN(c, add, sum, sum, dkv, n * w.width);
-    PP_RUN(c, copy, to, sum, n, w.width, w.row, w.width);
-}
-
 static void scatter(const struct pp_call *c, const struct buffers *at)
 {
     const struct pp_microbatch *mb = c->mb;
-    size_t width = pp_kv_columns(c).width, left = mb->slice.context, n;
+    struct pp_kv_columns w = pp_kv_columns(c);
+    size_t left = mb->slice.context, n;
     for (size_t q = mb->slice.n_before; q-- > 0 && left > 0; left -= n) {
-        void *to[PP_MAX_SAVED];
-        pp_layer_saved_before(c, &mb->slice.before[q], to);
+        void *saved[PP_MAX_SAVED];
+        pp_layer_saved_before(c, &mb->slice.before[q], saved);
         n = rows_in(&mb->slice.before[q], left);
-        add_rows(c, to[PP_S_DQKV], mb->slice.before[q].tokens - n,
-                 pp_at(c, at->dkv, (left - n) * width), n, at->sum);
+        void *to = pp_at(c, saved[PP_S_DKEYS],
+                         (mb->slice.before[q].tokens - n) * w.width);
+        PP_RUN(c, add, to, to, pp_at(c, at->dkv, (left - n) * w.width),
+               n * w.width);
     }
-    add_rows(c, c->s[PP_S_DQKV], 0,
-             pp_at(c, at->dkv, mb->slice.context * width), c->T, at->sum);
+    void *own = pp_at(c, at->dkv, mb->slice.context * w.width);
+    if (mb->slice.continues)
+        PP_RUN(c, add, own, c->s[PP_S_DKEYS], own, c->T * w.width);
+    PP_RUN(c, copy, pp_at(c, c->s[PP_S_DQKV], w.at), own, c->T, w.width, w.row,
+           w.width);
 }
 
-/* Zeroes DQKV of all slices, before the backward of the last slice, which comes
- * first. */
+/* Zeroes DKEYS of all earlier slices, before the backward of the last slice,
+ * which comes first. */
 static void clear(const struct pp_call *c)
 {
-    size_t row = pp_kv_columns(c).row;
-    PP_RUN(c, zero, c->s[PP_S_DQKV], c->T * row);
+    size_t width = pp_kv_columns(c).width;
     for (size_t q = 0; q < c->mb->slice.n_before; q++) {
         void *to[PP_MAX_SAVED];
         pp_layer_saved_before(c, &c->mb->slice.before[q], to);
-        PP_RUN(c, zero, to[PP_S_DQKV], c->mb->slice.before[q].tokens * row);
+        PP_RUN(c, zero, to[PP_S_DKEYS], c->mb->slice.before[q].tokens * width);
     }
 }
 

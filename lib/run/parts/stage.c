@@ -295,11 +295,13 @@ static struct pp_layer_blocks blocks_of(const struct stage_work *w, size_t i)
         of_tokens
             ? pp_line_bytes(s->gathered_row_bytes * view_of(l, w->mb)->tokens)
             : image_room(w, i);
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-        char *block = w->blocks[k];
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
+        char *block = k == PP_SAVED_WORKSPACE ? NULL : w->blocks[k];
         b.offset[k] = s->offsets[k][i][of_tokens ? l->rows : PP_ROWS_TOKENS];
         b.block[k] = block ? block + bytes_at(w, s->offsets[k][i]) : NULL;
     }
+    if (w->blocks[PP_GRAD_LAYER])
+        b.block[PP_SAVED_GRAD_W] = w->blocks[PP_GRAD_LAYER];
     b.gathered = (char *)w->blocks[PP_SAVED_WORKSPACE] +
                  pp_line_bytes(edge_bytes(w, first));
     b.summed = (char *)b.gathered + room;
@@ -436,7 +438,8 @@ static void find_gradients(const struct stage_work *w,
 
 /* Returns where the gradient of what layer i reads goes. The first unit of the
  * model or of an encoder has none. If a stage sends none, its first layer still
- * computes one, because W needs I. */
+ * computes one, because W needs I. In the room of one layer, no other layer
+ * keeps it. */
 static void *gradient_of(const struct stage_work *w, const struct pp_passed *dx,
                          size_t i, struct pp_passed *at)
 {
@@ -451,14 +454,30 @@ static void *gradient_of(const struct stage_work *w, const struct pp_passed *dx,
         return dx->rows;
     /* A generator's layers read rows of another number. */
     bool inside = i > 0 && s->layers[i].rows == PP_ROWS_TOKENS;
-    void *kept = inside ? kept_by(w, i - 1, PP_IN_BACKWARD) : NULL;
+    void *kept = inside && !w->blocks[PP_GRAD_LAYER]
+                     ? kept_by(w, i - 1, PP_IN_BACKWARD)
+                     : NULL;
     return kept ? kept : handed_on(w, i);
 }
 
-/* Reports whether a layer does I and W at once if a stage does both. */
-static bool joins(const struct pp_layer *l, bool both)
+/* Reports whether a layer does I and W at once if a stage does both. They are
+ * apart if the time of each is recorded. */
+static bool joins(const struct stage_work *w, const struct pp_layer *l,
+                  bool both)
 {
-    return both && l->role == PP_ROLE_TRAINED && pp_layer_joins(l);
+    return both && l->role == PP_ROLE_TRAINED && pp_layer_joins(l) &&
+           !pp_layer_times_wanted(w->s->layer_times);
+}
+
+/* Returns the call of a layer in the backward. dy stays until the next layer,
+ * and the room of one layer does not copy it. */
+static struct pp_call backward_of(const struct stage_work *w, size_t i,
+                                  void *dy)
+{
+    struct pp_call c = call_of(w, i, PP_IN_BACKWARD);
+    if (w->blocks[PP_GRAD_LAYER])
+        pp_layer_lend(&c, dy);
+    return c;
 }
 
 /* Computes the gradient dx of what layer i reads. */
@@ -470,19 +489,30 @@ static int layer_bwd_input(const struct stage_work *w, size_t i, void *dx,
     bool has_states = l->rows == PP_ROWS_PATCHES;
     if (l->role == PP_ROLE_FORWARD)
         return 0;
-    const struct pp_call c = call_of(w, i, PP_IN_BACKWARD);
+    const struct pp_call c = backward_of(w, i, dy);
     if (has_states && pp_states_join(&c, at, dy))
         return -1;
-    if (joins(l, both) ? pp_layer_bwd(&c, dx, dy)
-                       : pp_layer_bwd_input(&c, dx, dy))
+    if (joins(w, l, both) ? pp_layer_bwd(&c, dx, dy)
+                          : pp_layer_bwd_input(&c, dx, dy))
         return -1;
     return has_states ? pp_states_bwd(&c, at, dx, dy) : 0;
 }
 
-/* Does I of every layer that has a backward. With both, a layer that can do B
- * at once does B. */
-static int bwd_inputs(const struct stage_work *w, const struct pp_passed *dx,
-                      const struct pp_passed *dy, bool both)
+/* Does W of layer i, if it trains and has not done B. */
+static int layer_bwd_weight(const struct stage_work *w, size_t i, void *dy,
+                            bool both)
+{
+    const struct pp_layer *l = &w->s->layers[i];
+    if (l->role != PP_ROLE_TRAINED || joins(w, l, both))
+        return 0;
+    const struct pp_call c = backward_of(w, i, dy);
+    return pp_layer_bwd_weight(&c);
+}
+
+/* Does I of every layer that has a backward. With both, W of a layer follows
+ * its I: the next layer may overwrite what it needs. */
+static int bwd(const struct stage_work *w, const struct pp_passed *dx,
+               const struct pp_passed *dy, bool both)
 {
     const struct pp_stage *s = w->s;
     struct pp_passed at = *dy;
@@ -496,23 +526,11 @@ static int bwd_inputs(const struct stage_work *w, const struct pp_passed *dx,
         if (layer_bwd_input(w, i, out, from, both))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
+        if (both && layer_bwd_weight(w, i, from, both))
+            return -1;
+        if (both)
+            pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
         at.rows = out;
-    }
-    return 0;
-}
-
-/* Does W of every trained layer, except those that did B. */
-static int bwd_weights(const struct stage_work *w, bool both)
-{
-    const struct pp_stage *s = w->s;
-    for (size_t i = s->n_layers; i-- > 0;) {
-        const struct pp_layer *l = &s->layers[i];
-        if (l->role == PP_ROLE_TRAINED && !joins(l, both)) {
-            const struct pp_call c = call_of(w, i, PP_IN_BACKWARD);
-            if (pp_layer_bwd_weight(&c))
-                return -1;
-        }
-        pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
     }
     return 0;
 }
@@ -522,7 +540,7 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, struct pp_err *err)
 {
     const struct stage_work w = {s, mb, blocks, err};
-    return bwd_inputs(&w, dx, dy, false);
+    return bwd(&w, dx, dy, false);
 }
 
 int pp_stage_bwd_weight(const struct pp_stage *s,
@@ -530,7 +548,12 @@ int pp_stage_bwd_weight(const struct pp_stage *s,
                         struct pp_err *err)
 {
     const struct stage_work w = {s, mb, blocks, err};
-    return bwd_weights(&w, false);
+    for (size_t i = s->n_layers; i-- > 0;) {
+        if (layer_bwd_weight(&w, i, NULL, false))
+            return -1;
+        pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
+    }
+    return 0;
 }
 
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
@@ -538,7 +561,5 @@ int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  void *const *blocks, struct pp_err *err)
 {
     const struct stage_work w = {s, mb, blocks, err};
-    /* Do I and W apart if the time of each is recorded. */
-    bool both = !pp_layer_times_wanted(s->layer_times);
-    return bwd_inputs(&w, dx, dy, both) || bwd_weights(&w, both) ? -1 : 0;
+    return bwd(&w, dx, dy, true);
 }

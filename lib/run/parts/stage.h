@@ -59,8 +59,10 @@ void pp_stage_finish(struct pp_stage *s);
 void pp_stage_take_weights(struct pp_stage *s, void *whole);
 
 /* The memory of a stage: the saved blocks of its units for this microbatch, the
- * workspace (unit_bytes.h), and the end of it. */
-enum { PP_WORKSPACE_END = PP_N_UNIT_BLOCKS, PP_N_STAGE_BLOCKS };
+ * workspace (unit_bytes.h), and the end of it. An action that ends the backward
+ * of the microbatch may have, in place of PP_SAVED_GRAD_W, the room of one unit
+ * at a time. */
+enum { PP_WORKSPACE_END = PP_N_UNIT_BLOCKS, PP_GRAD_LAYER, PP_N_STAGE_BLOCKS };
 
 /* y and dy are what `out` says, x and dx what the inputs of the stage pass on.
  * dx has NULL for what needs no gradient. */
@@ -73,7 +75,8 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
 int pp_stage_bwd_weight(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *const *blocks,
                         struct pp_err *err) PP_MUST_USE;
-/* Does both, with the same bits; faster if a layer has a bwd. */
+/* Does both, layer by layer, with the same bits; faster if a layer has a bwd.
+ */
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  const struct pp_passed *dx, const struct pp_passed *dy,
                  void *const *blocks, struct pp_err *err) PP_MUST_USE;

@@ -119,6 +119,8 @@ static void set_load(const struct bound_reader *r,
                      const struct pp_memory_limit *room, int stage)
 {
     struct pp_load l = room->load[stage];
+    /* B may replace I and W. */
+    l.i_to_w = pp_bound_least(l.i_to_w, l.in_b);
     if (!r->split)
         l = (struct pp_load){.f_to_i = l.f_to_i + l.f_to_w};
     r->c->stages[stage].load = l;

@@ -143,18 +143,16 @@ static void touch_consumption(struct touches *t)
         }
 }
 
-/* Touches the gradients of all slices in the first backward of the microbatch,
- * which is the last slice's. Keys and values gather gradients from all later
- * slices. */
+/* Touches the gradients of keys and values to which later slices add: those of
+ * the slice, and in the first backward of the microbatch, which is the last
+ * slice's, those of all earlier slices. */
 static void touch_slices(struct touches *t)
 {
     int s = t->action.stage, last = t->g->n_slices - 1;
     struct pp_action a = t->action;
-    if (a.slice < last)
-        return;
-    for (int q = 0; q < last; q++) {
+    for (int q = a.slice == last ? 0 : a.slice; q <= a.slice && q < last; q++) {
         t->action.slice = (int16_t)q;
-        touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w);
+        touch(t, PP_BUF_GRAD_KEYS, s, -1, t->sizes[s].grad_keys);
     }
     t->action = a;
 }
@@ -164,13 +162,16 @@ static void touch_backward(struct touches *t)
     int s = t->action.stage;
     bool consumes = pp_consumes_gradient(t->g, t->action);
     touch_host(t);
+    bool ends = pp_ends_backward(t->g, t->action);
     if (consumes) {
         touch_consumption(t);
         touch_slices(t);
     }
-    if (consumes || t->action.op == PP_W)
+    if (consumes && ends)
+        touch(t, PP_BUF_GRAD_LAYER, s, -1, t->sizes[s].grad_layer);
+    else if (consumes || t->action.op == PP_W)
         touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w);
-    if (pp_ends_backward(t->g, t->action))
+    if (ends)
         touch_act(t, PP_BUF_ACT_W, t->sizes[s].act_w);
 }
 

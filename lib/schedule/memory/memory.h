@@ -17,11 +17,15 @@ enum pp_buffer_kind {
                       slice's F */
     PP_BUF_ACT_W,  /* saved by F, last read by W or B; by I if the stage is
                       frozen */
-    PP_BUF_GRAD_W, /* output gradients kept from I to W, and within B. With
-                      slices, from the last slice's I or B on */
-    PP_BUF_OUTPUT, /* output of F, to its last SEND_F or local consumer */
-    PP_BUF_INPUT,  /* from RECV_F to F; peer is the input stage. With several
-                      inputs also their sum, within F: peer is the stage */
+    PP_BUF_GRAD_W, /* what W needs of I, from I to W */
+    PP_BUF_GRAD_LAYER, /* the same of one layer at a time, within an action that
+                          does I and W, or I of a frozen stage */
+    PP_BUF_GRAD_KEYS,  /* gradients of keys and values of a slice, which later
+                          slices add: from the last slice's I or B to that of the
+                          slice */
+    PP_BUF_OUTPUT,     /* output of F, to its last SEND_F or local consumer */
+    PP_BUF_INPUT,     /* from RECV_F to F; peer is the input stage. With several
+                         inputs also their sum, within F: peer is the stage */
     PP_BUF_DOUTPUT,   /* from RECV_B to the action of pp_consumes_gradient; peer
                          is the output stage */
     PP_BUF_DINPUT,    /* gradient of one input, from I or B to SEND_B or to the
@@ -56,22 +60,27 @@ struct pp_buffer {
  * slice. */
 struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
-    size_t workspace; /* within an action; one per rank */
-    size_t weights;   /* gathered by UNSHARD; 0: they are always whole */
-    size_t input;     /* taken over a bridge; 0: what the inputs put out */
-    bool parts;       /* several inputs are parts of what the stage reads: there
-                         is no sum */
-    bool routed;      /* later slices read what experts kept, in act_w */
+    size_t grad_layer; /* the largest grad_w of a unit */
+    size_t grad_keys;  /* 0 without slices */
+    size_t workspace;  /* within an action; one per rank */
+    size_t weights;    /* gathered by UNSHARD; 0: they are always whole */
+    size_t input;      /* taken over a bridge; 0: what the inputs put out */
+    bool parts;  /* several inputs are parts of what the stage reads: there
+                    is no sum */
+    bool routed; /* later slices read what experts kept, in act_w */
 };
 
-/* Adds a unit to its stage: its bytes by lifetime, in the order above, and what
- * it needs within an action. */
+/* Adds a unit to its stage: its bytes by lifetime, in the order above, the
+ * gradients of its keys, and what it needs within an action. */
 static inline void pp_stage_bytes_add(struct pp_stage_bytes *b,
-                                      const size_t act[3], size_t workspace)
+                                      const size_t act[3], size_t grad_keys,
+                                      size_t workspace)
 {
     b->act_i += act[0];
     b->act_w += act[1];
     b->grad_w += act[2];
+    b->grad_layer = act[2] > b->grad_layer ? act[2] : b->grad_layer;
+    b->grad_keys += grad_keys;
     b->workspace = workspace > b->workspace ? workspace : b->workspace;
 }
 
@@ -127,11 +136,12 @@ void pp_memory_finish(struct pp_memory *m);
 /* The memory of one microbatch on one stage, in slots or bytes. A stage without
  * input gradient frees and takes nothing at I, so all of it is f_to_w. A frozen
  * stage keeps nothing beyond I, one without a backward nothing at all. A slot
- * is {0, 1, 0}. */
+ * is {0, 1, 0, 0}. */
 struct pp_load {
     double f_to_i; /* from the start of F to the end of I (or B) */
     double f_to_w; /* from the start of F to the end of W (or B) */
     double i_to_w; /* from the start of I to the end of W */
+    double in_b;   /* within B, or W of a stage without input gradient */
 };
 
 /* Returns the load of a stage with these buffers. */
@@ -139,12 +149,13 @@ static inline struct pp_load pp_load_of(const struct pp_stage_bytes *b,
                                         const struct pp_stage_node *n)
 {
     double i = (double)b->act_i, w = (double)b->act_w;
+    double layer = (double)b->grad_layer;
     if (!n->has_backward)
-        return (struct pp_load){0, 0, 0};
+        return (struct pp_load){0, 0, 0, 0};
     if (n->frozen)
-        return (struct pp_load){i + w, 0, (double)b->grad_w};
-    return n->input_grad ? (struct pp_load){i, w, (double)b->grad_w}
-                         : (struct pp_load){0, i + w, 0};
+        return (struct pp_load){i + w, 0, layer, layer};
+    return n->input_grad ? (struct pp_load){i, w, (double)b->grad_w, layer}
+                         : (struct pp_load){0, i + w, 0, layer};
 }
 
 struct pp_memory_limit {

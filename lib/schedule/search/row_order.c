@@ -42,7 +42,8 @@ void pp_row_order_serial(const struct pp_search_problem *j, int32_t *order)
     }
 }
 
-double pp_row_order_least(const struct pp_search_problem *j, int row)
+/* Returns the same for one microbatch. */
+static double least_of(const struct pp_search_problem *j, int row, int i)
 {
     const struct pp_graph *g = j->graph;
     double held = 0, least = 0;
@@ -53,12 +54,18 @@ double pp_row_order_least(const struct pp_search_problem *j, int row)
     for (int s = g->n_stages - 1; s >= 0; s--)
         for (int kind = PP_PROBLEM_I;
              g->stages[s].row == row && kind < j->n_kinds; kind++) {
-            int group = kind * g->n_stages + s;
-            held += j->taken[group];
+            int32_t load = j->load[pp_problem_op(j, kind, s, i)];
+            held += j->taken[load];
             least = held > least ? held : least;
-            held -= j->freed[group];
+            held -= j->freed[load];
         }
     return least;
+}
+
+/* The last microbatches may have I and W, where the first have B. */
+double pp_row_order_least(const struct pp_search_problem *j, int row)
+{
+    return fmax(least_of(j, row, 0), least_of(j, row, j->n_microbatches - 1));
 }
 
 static double row_peak(const struct pp_search_problem *j, const int32_t *order,
@@ -67,10 +74,10 @@ static double row_peak(const struct pp_search_problem *j, const int32_t *order,
     double held = 0, peak = 0;
     for (int32_t k = j->ops.first_order[row]; k < j->ops.first_order[row + 1];
          k++) {
-        int group = j->group[order[k]];
-        held += j->taken[group];
+        int32_t load = j->load[order[k]];
+        held += j->taken[load];
         peak = held > peak ? held : peak;
-        held -= j->freed[group];
+        held -= j->freed[load];
     }
     return peak;
 }

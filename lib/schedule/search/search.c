@@ -261,12 +261,17 @@ static void destroy(struct pp_search_state *s)
     free(s);
 }
 
-/* Reports if a whole backward takes less time than I and W on some stage. */
-static bool whole_saves(const struct pp_schedule *s, const struct pp_costs *c)
+/* Reports if a whole backward takes less time or memory than I and W on some
+ * stage. */
+static bool whole_saves(const struct pp_schedule *s,
+                        const struct pp_search_options *o)
 {
-    for (int stage = 0; stage < s->graph->n_stages; stage++)
-        if (pp_problem_whole_saves(c, stage))
+    for (int stage = 0; stage < s->graph->n_stages; stage++) {
+        const struct pp_load *l = o->room ? &o->room->load[stage] : NULL;
+        if (pp_problem_whole_saves(o->costs, stage) ||
+            (l && l->in_b < l->i_to_w))
             return true;
+    }
     return false;
 }
 
@@ -298,7 +303,8 @@ static bool is_optimal(const struct pp_search_state *s)
     return s && s->worst <= s->least + s->eps;
 }
 
-/* Searches briefly with each backward, then goes on with the best of them. */
+/* Searches briefly with each backward that fits in memory, then goes on with
+ * the best of them. */
 static int try_backwards(struct pp_search_state **best,
                          const struct pp_schedule *schedule,
                          struct pp_search_options *part, struct pp_err *err)
@@ -308,10 +314,18 @@ static int try_backwards(struct pp_search_state **best,
                                            PP_BACKWARD_WHOLE};
     const int n = sizeof all / sizeof *all;
     const double seconds = part->seconds;
+    struct pp_err refusal = {0};
     part->seconds = seconds * BRIEF;
-    for (int i = 0; i < n && !is_optimal(*best); i++)
-        if (try_backward(best, schedule, all[i], part, err))
-            return -1;
+    for (int i = 0; i < n && !is_optimal(*best); i++) {
+        refusal = (struct pp_err){0};
+        if (try_backward(best, schedule, all[i], part, &refusal) &&
+            refusal.code != PP_EXIT_NO)
+            break;
+    }
+    if (!*best || (refusal.code && refusal.code != PP_EXIT_NO)) {
+        *err = refusal;
+        return -1;
+    }
     if (is_optimal(*best))
         return 0;
     part->seconds = seconds * (1 - n * BRIEF);
@@ -325,7 +339,7 @@ int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
     struct pp_search_state *best = NULL;
     part.seconds = fmax(o->seconds, LEAST_SECONDS);
     int rc =
-        o->split && whole_saves(schedule, o->costs)
+        o->split && whole_saves(schedule, o)
             ? try_backwards(&best, schedule, &part, err)
             : try_backward(&best, schedule,
                            o->split ? PP_BACKWARD_HALVES : PP_BACKWARD_WHOLE,

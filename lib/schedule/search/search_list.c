@@ -84,8 +84,21 @@ static void measure(struct pp_list *l)
     }
 }
 
-/* Fills the stages of each rank, and the memory that their input gradients
- * take. */
+/* Returns the most memory that a backward of a stage takes. The last
+ * microbatches may have I and W, where the first have B. */
+static double backward_needs(const struct pp_search_problem *j, int stage)
+{
+    double need = 0;
+    for (int kind = PP_PROBLEM_I; kind < j->n_kinds; kind++) {
+        int32_t first = pp_problem_op(j, kind, stage, 0);
+        int32_t last = first + j->n_microbatches - 1;
+        need = fmax(need, j->taken[j->load[first]]);
+        need = fmax(need, j->taken[j->load[last]]);
+    }
+    return need;
+}
+
+/* Fills the stages of each rank, and the memory that their backwards take. */
 static void seat_stages(struct pp_list *l)
 {
     const struct pp_graph *g = l->problem->graph;
@@ -96,8 +109,7 @@ static void seat_stages(struct pp_list *l)
             if (g->stages[s].row == r) {
                 l->stages[k++] = s;
                 l->seats[r].need =
-                    fmax(l->seats[r].need,
-                         l->problem->taken[PP_PROBLEM_I * g->n_stages + s]);
+                    fmax(l->seats[r].need, backward_needs(l->problem, s));
             }
     }
     l->first_stage[g->n_rows] = k;
@@ -232,11 +244,11 @@ static struct choice choose(const struct pp_list *l, int row, double now,
             if (op < 0 || (kind == PP_PROBLEM_F && far_ahead(l, s)))
                 continue;
             double from = l->arrival[op] > now ? l->arrival[op] : now;
-            bool fits = kind == PP_PROBLEM_F
-                            ? admits(l, row, s)
-                            : !j->limit ||
-                                  l->seats[row].held + j->taken[j->group[op]] <=
-                                      j->limit[row] + j->slack;
+            bool fits =
+                kind == PP_PROBLEM_F
+                    ? admits(l, row, s)
+                    : !j->limit || l->seats[row].held + j->taken[j->load[op]] <=
+                                       j->limit[row] + j->slack;
             if (!fits) {
                 *full |= from <= now;
                 continue;
@@ -275,7 +287,7 @@ static void start(struct pp_list *l, int row, int32_t op, double now,
     double end = now + j->ops.time[op];
     order[j->ops.first_order[row] + seat->n++] = op;
     l->count[group]++;
-    seat->held += j->taken[group] - j->freed[group];
+    seat->held += j->taken[j->load[op]] - j->freed[j->load[op]];
     seat->clock = seat->next = end;
     for (int32_t i = j->ops.out.first[op]; i < j->ops.out.first[op + 1]; i++) {
         int32_t to = j->ops.out.op[i];

@@ -45,9 +45,9 @@ static void fill_held(struct annealing *l)
         double held = 0;
         for (int32_t k = j->ops.first_order[r]; k < j->ops.first_order[r + 1];
              k++) {
-            int group = j->group[l->order[k]];
+            int32_t load = j->load[l->order[k]];
             l->held[k] = held;
-            held += j->taken[group] - j->freed[group];
+            held += j->taken[load] - j->freed[load];
         }
     }
 }
@@ -79,9 +79,9 @@ static int32_t reach(const struct annealing *l, int row, int32_t k,
 {
     const struct pp_search_problem *j = l->problem;
     int32_t x = l->order[k], d = 0;
-    int gx = j->group[x];
+    int32_t lx = j->load[x];
     double room = j->limit ? j->limit[row] + j->slack : INFINITY;
-    double change = j->taken[gx] - j->freed[gx];
+    double change = j->taken[lx] - j->freed[lx];
     for (; d < most; d++) {
         int32_t at = left ? k - d - 1 : k + d + 1;
         if (at < j->ops.first_order[row] || at >= j->ops.first_order[row + 1])
@@ -91,7 +91,7 @@ static int32_t reach(const struct annealing *l, int row, int32_t k,
             break;
         /* Going left, y then runs with x's change; going right, without. */
         double held = l->held[at] + (left ? change : -change);
-        if (held + j->taken[j->group[y]] > room)
+        if (held + j->taken[j->load[y]] > room)
             break;
     }
     return d;
@@ -103,13 +103,13 @@ static bool fits_there(const struct annealing *l, int row, struct pp_move m)
     const struct pp_search_problem *j = l->problem;
     if (!j->limit)
         return true;
-    int gx = j->group[l->order[m.from]];
+    int32_t lx = j->load[l->order[m.from]];
     double held = l->held[m.to];
     if (m.to > m.from) {
-        int gy = j->group[l->order[m.to]];
-        held += j->taken[gy] - j->freed[gy] - j->taken[gx] + j->freed[gx];
+        int32_t ly = j->load[l->order[m.to]];
+        held += j->taken[ly] - j->freed[ly] - j->taken[lx] + j->freed[lx];
     }
-    return held + j->taken[gx] <= j->limit[row] + j->slack;
+    return held + j->taken[lx] <= j->limit[row] + j->slack;
 }
 
 /* Draws a random move of an op on a longest path. Returns false if none was
@@ -145,9 +145,9 @@ static int32_t keep(struct annealing *l, struct pp_move m)
     int32_t high = m.from < m.to ? m.to : m.from;
     double held = l->held[low];
     for (int32_t k = low; k <= high; k++) {
-        int group = j->group[l->order[k]];
+        int32_t load = j->load[l->order[k]];
         l->held[k] = held;
-        held += j->taken[group] - j->freed[group];
+        held += j->taken[load] - j->freed[load];
     }
     int32_t n = pp_moves_keep(&l->moves);
     if (l->moves.at.worst < l->best_worst - l->eps) {

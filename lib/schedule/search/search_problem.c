@@ -35,6 +35,19 @@ static int visit(void *ctx, struct pp_dep dep)
                        lag, w->err);
 }
 
+/* The loads of a whole backward, and of the W that it does not need. */
+enum { LOAD_WHOLE = PP_PROBLEM_W + 1, LOAD_NONE, N_LOADS };
+
+static int32_t load_of(const struct pp_search_problem *j, int32_t op)
+{
+    int n = j->graph->n_stages, group = op / j->n_microbatches;
+    bool whole = group >= PP_PROBLEM_I * n &&
+                 pp_problem_is_whole(j, group % n, op % j->n_microbatches);
+    int kind = group / n;
+    kind = !whole ? kind : kind == PP_PROBLEM_I ? LOAD_WHOLE : LOAD_NONE;
+    return kind * n + group % n;
+}
+
 static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
                     size_t n, struct pp_err *err)
 {
@@ -46,6 +59,7 @@ static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
             !pp_problem_is_whole(j, w.action.stage, w.action.microbatch))
             time = costs->time(costs->ctx, w.action);
         j->group[op] = op / j->n_microbatches;
+        j->load[op] = load_of(j, op);
         pp_ops_add(&j->ops, j->graph->stages[w.action.stage].row, time);
         if (pp_deps(j->graph, w.action, visit, &w))
             return -1;
@@ -59,14 +73,20 @@ static void init_loads(struct pp_search_problem *j,
 {
     int n = j->graph->n_stages;
     for (int s = 0; s < n; s++) {
-        struct pp_load l = room ? room->load[s] : (struct pp_load){0, 1, 0};
+        struct pp_load l = room ? room->load[s] : (struct pp_load){0, 1, 0, 0};
         double *taken = j->taken + s, *freed = j->freed + s;
-        if (!j->graph->stages[s].input_grad && j->n_kinds == 3)
-            l = (struct pp_load){0, l.f_to_i + l.f_to_w, 0};
-        taken[PP_PROBLEM_F * n] = l.f_to_i + l.f_to_w;
+        double both = l.f_to_i + l.f_to_w;
+        taken[PP_PROBLEM_F * n] = both;
+        taken[LOAD_WHOLE * n] = l.in_b;
+        freed[LOAD_WHOLE * n] = both + l.in_b;
+        if (!j->graph->stages[s].input_grad) {
+            taken[PP_PROBLEM_W * n] = l.in_b;
+            freed[PP_PROBLEM_W * n] = both + l.in_b;
+            continue;
+        }
         taken[PP_PROBLEM_I * n] = l.i_to_w;
         freed[PP_PROBLEM_I * n] = l.f_to_i;
-        freed[(j->n_kinds - 1) * n] += l.f_to_w + l.i_to_w;
+        freed[PP_PROBLEM_W * n] = l.f_to_w + l.i_to_w;
     }
     j->limit = room ? room->limit : NULL;
     for (int r = 0; j->limit && r < j->graph->n_rows; r++)
@@ -75,15 +95,16 @@ static void init_loads(struct pp_search_problem *j,
 
 static int allocate(struct pp_search_problem *j, size_t n, struct pp_err *err)
 {
-    size_t rows = (size_t)j->graph->n_rows, groups = (size_t)j->n_kinds;
-    groups *= (size_t)j->graph->n_stages;
+    size_t rows = (size_t)j->graph->n_rows, loads = N_LOADS;
+    loads *= (size_t)j->graph->n_stages;
     if (pp_ops_init(&j->ops, n, rows, true, err))
         return -1;
     j->ops.late = pp_calloc(rows, sizeof *j->ops.late);
     j->group = pp_calloc(n, sizeof *j->group);
     j->n_whole = pp_calloc((size_t)j->graph->n_stages, sizeof *j->n_whole);
-    j->taken = pp_calloc(groups, sizeof *j->taken);
-    j->freed = pp_calloc(groups, sizeof *j->freed);
+    j->load = pp_calloc(n, sizeof *j->load);
+    j->taken = pp_calloc(loads, sizeof *j->taken);
+    j->freed = pp_calloc(loads, sizeof *j->freed);
     return 0;
 }
 
@@ -155,6 +176,7 @@ void pp_search_problem_finish(struct pp_search_problem *j)
     pp_ops_finish(&j->ops);
     free(j->n_whole);
     free(j->group);
+    free(j->load);
     free(j->taken);
     free(j->freed);
     *j = (struct pp_search_problem){0};

@@ -41,8 +41,10 @@ struct pp_search_problem {
     struct pp_ops ops;
     int32_t *n_whole;      /* per stage: microbatches with B, if mixed */
     int32_t *group;        /* per op: kind * n_stages + stage */
+    int32_t *load;         /* per op: index into taken and freed */
     const double *limit;   /* per rank, or NULL */
-    double *taken, *freed; /* per group: memory at its op's start and end */
+    double *taken, *freed; /* memory at an op's start and end: of each group,
+                              then of whole backwards, then none */
     double slack; /* rounding by which sums of loads may exceed a limit */
 };
 
