@@ -201,6 +201,8 @@ static int run_command(struct runner *p, const char *manifest)
 {
     if (pprun_of(p)->options.launch >= 0)
         return pprun_print_launch(p, manifest);
+    if (pprun_of(p)->options.merge)
+        return pprun_merge(p, manifest);
     return p->options.verify ? verify(p, manifest) : runner_run(p, manifest);
 }
 

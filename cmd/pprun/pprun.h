@@ -11,7 +11,7 @@ enum pprun_save_dtype { PPRUN_SAVE_RUN, PPRUN_SAVE_MODEL, PPRUN_SAVE_FP32 };
 enum pprun_last_batch { PPRUN_LAST_WRAP, PPRUN_LAST_SHORT, PPRUN_LAST_DROP };
 /* The options that pprun alone has. */
 struct pprun_options {
-    const char *cases, *trace, *profile, *svg; /* files, or NULL */
+    const char *merge, *cases, *trace, *profile, *svg; /* files, or NULL */
     int trace_steps; /* number of last steps; 0: not given */
     double epochs;   /* 0: not given */
     int last_batch;  /* enum pprun_last_batch */
@@ -91,6 +91,9 @@ int pprun_read_options(struct runner *p, int argc, char **argv) PP_MUST_USE;
 
 /* Checks that the run can save, because it must not fail at its end. */
 int pprun_prepare_save(struct runner *p) PP_MUST_USE;
+
+/* Writes the model with its adapter (--merge). */
+int pprun_merge(struct runner *p, const char *manifest) PP_MUST_USE;
 
 /* Refuses to replace checkpoints if the user forgot --resume. */
 int pprun_spare_checkpoints(struct runner *p) PP_MUST_USE;

@@ -183,6 +183,9 @@ const struct tool_option pprun_option_table[] = {
      .excludes =
          "steps epochs save stream-weights dump-grads trace print-memory "
          "resume profile"},
+    {0, "merge", "DIR", "write the model with its adapter to DIR, and stop",
+     AT(options.merge), .needs = "adapter",
+     .excludes = "steps epochs eval verify print-memory data resume"},
     {0, "shrink", NULL, "with --verify: a small model and data",
      AT(runner.options.shrink), .needs = "verify", .excludes = "weights"},
     {0, "json", NULL, "with --verify: JSON instead of a table",
@@ -251,7 +254,7 @@ static int check_purpose(struct runner *p)
                           "losses depend on what shares a microbatch");
     const struct pprun_options *own = &pprun_of(p)->options;
     if (!p->job.optim.steps && !own->epochs && !o->plan && !o->verify &&
-        !own->cases && own->launch < 0)
+        !own->cases && !own->merge && own->launch < 0)
         return tool_usage(p->tool,
                           "nothing to do: give --steps, --epochs, "
                           "--print-memory or --verify; ppscore evaluates and "

@@ -15,6 +15,7 @@
 #include "model/precision.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/merge.h"
 #include "run/checkpoint/ckpt_files.h"
 
 /* Locks a directory of checkpoints, because a second run, perhaps one that a
@@ -105,6 +106,25 @@ int pprun_prepare_save(struct runner *p)
     p->job.generator_config = own->generator_config;
     p->job.model_source = source;
     return 0;
+}
+
+int pprun_merge(struct runner *p, const char *manifest)
+{
+    struct pp_err *err = &p->tool->err;
+    if (runner_open_weights(p, manifest))
+        return -1;
+    const char *source = p->manifest.model.source;
+    size_t bytes = pp_dtype_bytes(pp_merge_dtype(&p->model, p->weights));
+    const struct pp_precision *type = bytes == 8 ? &pp_precisions[RUNNER_FP64]
+                                      : bytes == 2
+                                          ? &pp_precisions[RUNNER_BF16]
+                                          : &pp_precisions[RUNNER_FP32];
+    return pp_config_text(source, type->hugging_face, &pprun_of(p)->config_text,
+                          err) ||
+                   pp_merge(pprun_of(p)->options.merge, &p->model, p->weights,
+                            pprun_of(p)->config_text, source, err)
+               ? -1
+               : 0;
 }
 
 int pprun_spare_checkpoints(struct runner *p)

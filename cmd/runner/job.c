@@ -303,6 +303,14 @@ static int find_weights(struct runner *p)
     return 0;
 }
 
+int runner_open_weights(struct runner *p, const char *manifest)
+{
+    return runner_read_manifest(p, manifest) || match_model(p) ||
+                   find_weights(p)
+               ? -1
+               : 0;
+}
+
 /* Gives the job the model, the schedule and the components of the manifest. */
 static void take_plan(struct runner *p)
 {

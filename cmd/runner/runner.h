@@ -150,6 +150,9 @@ void runner_say_settings(const struct runner *p);
  * with --print-memory. */
 int runner_prepare(struct runner *p, const char *manifest) PP_MUST_USE;
 
+/* Reads a manifest, and opens its model with its weights and no more. */
+int runner_open_weights(struct runner *p, const char *manifest) PP_MUST_USE;
+
 /* Reads and checks the manifest alone. */
 int runner_read_manifest(struct runner *p, const char *manifest) PP_MUST_USE;
 void runner_finish(struct runner *p);

@@ -85,7 +85,7 @@ run/timing base device
 run/objectives base data run/settings
 run/parameters base model data device run/settings
 run/parts base model device comm schedule/memory run/settings run/timing run/parameters
-run/checkpoint base data comm run/settings run/parameters
+run/checkpoint base model data comm run/settings run/parameters
 run/execute base model data device comm schedule/ir schedule/memory run/settings run/parameters run/objectives run/parts run/timing
 run/train base model data device comm schedule/ir schedule/memory schedule/simulate run/timing run/parameters run/objectives run/parts run/checkpoint run/execute
 run/verify base model run/parameters run/execute

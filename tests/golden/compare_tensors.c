@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "data/safetensors.h"
 
 enum { BLOCK = 1024, SHOWN = 5 };
@@ -101,6 +102,15 @@ static int compare_all(const struct pp_tensors *got,
     return status;
 }
 
+/* Opens files as the library does, or a directory with an adapter. */
+static int open_tensors(const char *path, struct pp_tensors **out,
+                        struct pp_err *err)
+{
+    char adapter[4096];
+    snprintf(adapter, sizeof adapter, "%s/adapter_model.safetensors", path);
+    return pp_tensors_open(pp_file_exists(adapter) ? adapter : path, out, err);
+}
+
 int main(int argc, char **argv)
 {
     struct pp_err err = {0};
@@ -111,8 +121,8 @@ int main(int argc, char **argv)
         return 2;
     }
     int status = -1;
-    if (pp_tensors_open(argv[3], &got, &err) == 0 &&
-        pp_tensors_open(argv[4], &want, &err) == 0)
+    if (open_tensors(argv[3], &got, &err) == 0 &&
+        open_tensors(argv[4], &want, &err) == 0)
         status =
             compare_all(got, want, strtod(argv[1], NULL), strtod(argv[2], NULL),
                         argc == 6 ? argv[5] : NULL, &err);

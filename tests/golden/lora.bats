@@ -77,6 +77,14 @@ agrees() {
     pprun -q --data packed --steps 1 --lr 0 --dtype fp64 plan.json >steps.jsonl
     jq -se '.[0].base_loss / .[1].loss - 1 | fabs < 1e-10' \
         "$GOLDEN/lora/llama/expected.json" steps.jsonl
+    # Adapters whose B is zero change no bit: these scores are a reference.
+    ppscore -q --data packed --logprobs -o base plan.json
+    plan llama -p 2 --lora rank=4
+    ppscore -q --data packed --logprobs -o without plan.json
+    cmp base without
+    plan llama -p 2 --lora "$GOLDEN/lora/llama"
+    ppscore -q --data packed --logprobs --adapter "$GOLDEN/lora/llama" -o with plan.json
+    run ! cmp base with
 }
 
 @test "the comparison sees another scale, and B that starts as zeros" {
@@ -107,6 +115,34 @@ agrees() {
     run -2 --separate-stderr pprun -q --data packed --init 3 --steps 10 \
         --dtype fp64 --resume saved plan.json
     [[ $stderr == *"saved/step-00000004: was made beside other weights; see --weights" ]]
+}
+
+# merged CASE: the loss of the merged model is that of the model with its adapter.
+merged() {
+    plan "$1" -p 1 --lora "$GOLDEN/lora/$1"
+    rm -rf merged
+    pprun -q --merge merged --adapter "$GOLDEN/lora/$1" plan.json
+    ppsplit -q -p 1 merged | ppsched -q -s gpipe -m "$BINS" >whole.json
+    pprun -q --data packed --steps 1 --lr 0 --dtype fp64 whole.json >steps.jsonl
+    jq -se '.[0].losses[0] / .[1].loss - 1 | fabs < 1e-7' \
+        "$GOLDEN/lora/$1/expected.json" steps.jsonl
+}
+
+@test "an adapter is merged into its model" {
+    merged llama
+    merged gpt2
+    merged phi3
+    merged deepseek-v3
+    # The types of tensors stay, and what has no adapter keeps its bits.
+    merged gemma3
+    "$BUILDDIR/tests/golden/compare_tensors" 0 0 merged \
+        "$GOLDEN/gemma3/model/model.safetensors" 'model.layers.1.*'
+    run -1 "$BUILDDIR/tests/golden/compare_tensors" 0 0 merged \
+        "$GOLDEN/gemma3/model/model.safetensors" 'model.layers.2.*'
+    [[ ${lines[0]} =~ ^model.layers.2.mlp.up_proj.weight\ +off\ by ]]
+    [[ ${lines[1]} == *" off by 0.000e+00 "* ]]
+    run -2 --separate-stderr pprun --merge merged --adapter "$GOLDEN/lora/gemma3" plan.json
+    [ "$stderr" = "pprun: merged: exists" ]
 }
 
 @test "adapters that are refused" {

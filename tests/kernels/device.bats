@@ -73,6 +73,24 @@ plan() {
     near 0.1 one host
 }
 
+@test "adapters of low rank: the CPU's gradients, and the same bits on more ranks" {
+    local lora=(--lora "rank=4,alpha=8")
+    plan one.json qwen3 -s gpipe -m 3 -- -p 1 "${lora[@]}"
+    plan two.json qwen3 -s zb-h1 -m 3 -- -p 2 "${lora[@]}"
+    cpu host one.json --lr 0.02
+    gpu one one.json --lr 0.02
+    near 1e-4 one host
+    gpu ranks two.json --lr 0.02
+    same ranks one
+    plan one.json qwen3 -s gpipe -m 3 -- -p 1 --dtype bf16 "${lora[@]}"
+    plan two.json qwen3 -s 1f1b -m 3 -- -p 2 --dtype bf16 "${lora[@]}"
+    gpu one one.json --optimizer sgd
+    gpu ranks two.json --optimizer sgd
+    same ranks one
+    cpu host one.json --dtype fp32 --optimizer sgd
+    near 0.1 one host
+}
+
 @test "OLMo 2, Gemma 3 and Phi-4-mini: the CPU's gradients, on ranks too" {
     for family in olmo2 gemma3 phi3-partial; do
         golden one-$family.json $family 1

@@ -190,11 +190,9 @@ static int copy_templates(struct copies c, struct pp_err *err)
                : 0;
 }
 
-/* Copies the companions of source, a model's directory or its config.json, and
- * adds their checksums to sums, or only reads them if to is NULL. A folder with
- * a config.json may have anything else. */
-static int copy_companions(const char *source, const char *to,
-                           struct pp_ckpt_sums *sums, struct pp_err *err)
+/* A folder with a config.json may have anything else. */
+int pp_ckpt_copy_companions(const char *source, const char *to,
+                            struct pp_ckpt_sums *sums, struct pp_err *err)
 {
     char folder[PP_PATH_TEXT];
     const char *slash = strrchr(source, '/');
@@ -209,7 +207,7 @@ static int copy_companions(const char *source, const char *to,
 
 int pp_ckpt_check_source(const char *source, struct pp_err *err)
 {
-    return copy_companions(source, NULL, NULL, err);
+    return pp_ckpt_copy_companions(source, NULL, NULL, err);
 }
 
 /* Called by rank 0 alone. */
@@ -250,7 +248,7 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
         (c->generator_config &&
          write_config(tmp, "generator/config.json", c->generator_config, &sums,
                       err)) ||
-        (c->source && copy_companions(c->source, tmp, &sums, err)) ||
+        (c->source && pp_ckpt_copy_companions(c->source, tmp, &sums, err)) ||
         pp_shards_write_indexes(shards, tmp, &sums, err))
         goto out;
     for (int i = 0; i < shards->n_files; i++)

@@ -11,6 +11,13 @@
 #define PP_RUN_CHECKPOINT_CKPT_SAVE_H
 
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_sums.h"
+
+/* Copies what a checkpoint copies from source (pp_ckpt_check_source), and adds
+ * the checksums to sums, or only reads them if to is NULL. */
+int pp_ckpt_copy_companions(const char *source, const char *to,
+                            struct pp_ckpt_sums *sums,
+                            struct pp_err *err) PP_MUST_USE;
 
 struct pp_saving;
 
