@@ -30,20 +30,20 @@ static int parse_export(struct tool *t, const struct tool_option *o,
 
 static const struct tool_option mesh_options[] = {
     {.group = "Model"},
-    SPLIT_SEQ_LEN,
-    SPLIT_DTYPE,
-    SPLIT_MTP,
-    SPLIT_MOE_LAYER_FREQ,
+    {PLANNER_SEQ_LEN},
+    {PLANNER_DTYPE},
+    {PLANNER_MTP},
+    {PLANNER_MOE_LAYER_FREQ},
 
     {.group = "Cluster"},
     {0, "gpus", "N", "ranks of the cluster", AT(gpus), 1, MOST_RANKS,
      .also = "world-size ranks"},
-    {0, "gpu", "NAME", "the GPUs: their peaks, memory and links", SPLIT_AT(gpu),
-     .list = pp_machine_names},
-    SPLIT_MACHINE,
-    SPLIT_NODE,
+    {0, "gpu", "NAME", "the GPUs: their peaks, memory and links",
+     PLANNER_AT(gpu), .list = pp_machine_names},
+    {PLANNER_MACHINE},
+    {PLANNER_NODE},
     {0, "link", "A,B", "bytes a second of a rank, in and between nodes",
-     .parse = split_parse_links, .needs = "gpu|machine"},
+     .parse = planner_parse_links, .needs = "gpu|machine"},
 
     {.group = "Batch"},
     {0, "global-batch", "N", "sequences of a step", AT(global_batch), 1,
@@ -52,22 +52,23 @@ static const struct tool_option mesh_options[] = {
      AT(fixed.micro_batch), 1, INT32_MAX, .also = "mbs"},
 
     {.group = "Memory"},
-    SPLIT_MEMORY,
-    SPLIT_OBJECTIVE,
+    {PLANNER_MEMORY},
+    {PLANNER_OBJECTIVE},
 
     {.group = "Search"},
     {0, "trainer", "NAME", "the trainer of the plan: pprun, megatron, ...",
-     SPLIT_AT(trainer_name), .list = pp_trainer_names},
+     PLANNER_AT(trainer_name), .list = pp_trainer_names},
     {0, "fix", "LIST", "settings to keep, such as tp=8,pp=4", AT(fix)},
-    SPLIT_CP_EXCHANGE,
+    {PLANNER_CP_EXCHANGE},
     {0, "expert-limit", "N", "rows of experts of a rank, a token (twice even)",
-     SPLIT_AT(mesh.expert_limit), 1, INT32_MAX},
+     PLANNER_AT(mesh.expert_limit), 1, INT32_MAX},
     {0, "plans", "N", "plans that are made exactly (16)", AT(plans), 1,
      INT32_MAX},
 
     {.group = "Output"},
-    {'t', "table", NULL, "print a table of plans for people", SPLIT_AT(table)},
-    {0, "json", NULL, "print the table as JSON", SPLIT_AT(json),
+    {'t', "table", NULL, "print a table of plans for people",
+     PLANNER_AT(table)},
+    {0, "json", NULL, "print the table as JSON", PLANNER_AT(json),
      .excludes = "export"},
     {0, "top", "N", "rows of the table (10)", AT(top), 1, 1000},
     {0, "row", "N", "print plan N of the table (1)", AT(row), 1, 1000},
@@ -204,22 +205,20 @@ static int set_trainer(struct mesh_job *j)
                                               "torchtitan",
                                           [MESH_EXPORT_DEEPSPEED] = "deepspeed",
                                           [MESH_EXPORT_SBATCH] = "pprun"};
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     const char *system = j->export ? systems[j->export] : s->trainer_name;
     if (s->trainer_name && strcmp(system, s->trainer_name) != 0)
         return tool_usage(&s->t, "--export %s: has settings of %s, not of %s",
                           mesh_export_names[j->export - 1], system,
                           s->trainer_name);
-    s->trainer = pp_trainer_find(system);
-    if (!tool_given(&s->t, "cp-exchange"))
-        s->mesh.cp_exchange = s->trainer->usual_exchange;
+    planner_set_trainer(s, system);
     return 0;
 }
 
 /* Checks that the trainer takes the settings that are kept. */
 static int check_fixed(struct mesh_job *j, const struct pp_backend *b)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     const struct pp_trainer *t = s->trainer;
     struct pp_mesh_fixed *f = &j->fixed;
     const struct pp_mesh m = {
@@ -245,19 +244,17 @@ static int check_fixed(struct mesh_job *j, const struct pp_backend *b)
 
 static int set_request(struct mesh_job *j)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     const struct pp_moe *e = &s->model.moe;
     if (pp_model_has_encoder(&s->model))
         return pp_fail(&s->t.err, PP_EXIT_INPUT,
                        "%s: has an encoder, whose mesh is chosen by hand: see "
                        "--encoder-mesh in ppsplit(1)",
                        s->source);
-    if (!s->precision)
-        s->precision = s->model.dtype ? pp_precision_find(s->model.dtype)
-                                      : &pp_precisions[0];
-    if (split_choose_machine(s))
+    if (planner_choose_machine(s))
         return -1;
-    if (!(s->peak > 0 && s->machine.efficiency > 0))
+    if (!(pp_machine_peak(&s->machine, s->precision->name) > 0 &&
+          s->machine.efficiency > 0))
         return pp_fail(
             &s->t.err, PP_EXIT_INPUT, "%s: has no peak and efficiency for %s",
             s->machine_file ? s->machine_file : "--gpu", s->precision->name);
@@ -269,7 +266,6 @@ static int set_request(struct mesh_job *j)
                          : 4096;
     if (e->n_experts && s->mesh.expert_limit == 0 && s->trainer == pp_trainers)
         s->mesh.expert_limit = 2 * (int)e->top_k;
-    s->n_units = pp_model_n_units(&s->model);
     s->request = (struct pp_split_request){
         .shard = pp_shard_of(&s->model, &s->mesh),
         .precision = s->precision,
@@ -286,7 +282,7 @@ static int set_request(struct mesh_job *j)
 
 static void search(struct mesh_job *j)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     const struct pp_mesh_problem p = {
         .request = &s->request,
         .n_ranks = (int)j->gpus,
@@ -333,31 +329,22 @@ static int refuse(struct mesh_job *j)
 
 int mesh_take_row(struct mesh_job *j, const struct pp_mesh_row *row)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     s->request = row->request;
     s->mesh = row->request.shard.mesh;
-    s->n_ranks = row->request.n_ranks;
-    s->n_chunks = row->request.n_chunks;
-    s->n_stages = (size_t)(s->n_ranks * s->n_chunks);
-    s->placement = row->request.placement;
-    s->tokens = row->request.microbatch.tokens;
-    s->n_microbatches = row->request.n_microbatches;
-    s->kind = row->request.kind;
-    s->profile = *row->request.profile;
-    s->has_profile = true;
     return pp_split_plan(&s->request, &s->plan, &s->t.err);
 }
 
 static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     struct pp_arena a = {0};
     struct pp_split_description d;
     struct pp_schedule schedule = {0};
     struct pp_manifest m;
     pp_manifest_init(&m);
     pp_split_describe(&s->plan, &a, &d);
-    int rc = split_fill_manifest(s, &s->plan, &a, &m, &s->t.err) ||
+    int rc = planner_fill_manifest(&s->plan, s->source, &a, &m, &s->t.err) ||
                      pp_split_schedule(&s->plan, &d, &schedule, &s->t.err) ||
                      pp_manifest_set_schedule(&m, &schedule, &s->t.err) ||
                      pp_manifest_add_history(&m, "ppmesh", PP_VERSION, command,
@@ -366,7 +353,7 @@ static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
                  : 0;
     if (rc == 0) {
         pp_manifest_write(&m, f);
-        split_say_runs(s, &m);
+        planner_say_runs(s, &m);
     }
     pp_schedule_finish(&schedule);
     pp_manifest_finish(&m);
@@ -394,7 +381,7 @@ static void say(struct mesh_job *j, const struct pp_mesh_row *row)
 
 static int print(struct mesh_job *j, int argc, char **argv)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     FILE *f = tool_output(&s->t);
     if (!f)
         return -1;
@@ -441,7 +428,7 @@ static int read_options(struct mesh_job *j, int argc, char **argv)
 static int run(struct mesh_job *j, int argc, char **argv)
 {
     if (read_options(j, argc, argv) || set_trainer(j) ||
-        split_read_model(&j->split) || set_request(j))
+        planner_read_model(&j->split) || set_request(j))
         return -1;
     search(j);
     if (j->found.n_rows == 0)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* ppmesh - one run of the program. It reads models and machines and prints
- * plans with the functions of ppsplit; the search is in lib/mesh. */
+/* ppmesh - one run of the program. The search is in lib/mesh. */
 #ifndef PP_CMD_PPMESH_H
 #define PP_CMD_PPMESH_H
 
 #include "mesh/search.h"
-#include "ppsplit/ppsplit.h"
+#include "planner/planner.h"
 
 /* Systems to print settings for. */
 enum mesh_export {
@@ -18,7 +17,7 @@ enum mesh_export {
 extern const char *const mesh_export_names[];
 
 struct mesh_job {
-    struct split_job split; /* the first member: shared options write to it */
+    struct planner split; /* the first member: shared options write to it */
     int64_t gpus, global_batch, top, row, plans;
     const char *fix;
     struct pp_mesh_fixed fixed;
@@ -30,7 +29,7 @@ struct mesh_job {
 /* Reads --fix into fixed. */
 int mesh_read_fixed(struct mesh_job *j) PP_MUST_USE;
 
-/* Takes a row as the plan of the split job. */
+/* Plans a row. */
 int mesh_take_row(struct mesh_job *j,
                   const struct pp_mesh_row *row) PP_MUST_USE;
 

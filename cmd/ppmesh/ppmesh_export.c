@@ -9,11 +9,11 @@
 #include "ppmesh.h"
 
 /* Returns the mode that all decoder layers have. */
-static enum pp_recompute mode_of(const struct split_job *s)
+static enum pp_recompute mode_of(const struct pp_split_plan *plan)
 {
     enum pp_recompute mode = PP_RECOMPUTE_NONE;
-    for (size_t k = 0; k < s->n_stages && mode == PP_RECOMPUTE_NONE; k++)
-        mode = pp_split_stage_mode(&s->plan, (int)k);
+    for (size_t k = 0; k < plan->run.n_stages && mode == PP_RECOMPUTE_NONE; k++)
+        mode = pp_split_stage_mode(plan, (int)k);
     return mode;
 }
 
@@ -25,10 +25,10 @@ static int print_megatron(struct mesh_job *j, FILE *f)
         [PP_CP_GATHER] = "all_gather",
         [PP_CP_A2A] = "a2a",
         [PP_CP_RING] = "p2p"};
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
-    enum pp_recompute mode = mode_of(s);
+    enum pp_recompute mode = mode_of(&s->plan);
     bool experts = s->model.moe.n_experts, latent = s->model.mla.kv_rank;
     fprintf(f, "--tensor-model-parallel-size %d\n", m->tp);
     if (m->tp > 1)
@@ -45,7 +45,7 @@ static int print_megatron(struct mesh_job *j, FILE *f)
     fprintf(f, "--pipeline-model-parallel-size %d\n", m->pp);
     if (m->pp > 1) {
         fprintf(f, "--pipeline-model-parallel-layout ");
-        if (split_print_layout(s, f, &s->t.err))
+        if (planner_print_layout(&s->plan, f, &s->t.err))
             return -1;
         putc('\n', f);
     }
@@ -87,12 +87,13 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
                  {"zb-interleaved", "InterleavedZeroBubble"},
                  {"zbv", "ZBVZeroBubble"},
                  {"dualpipev", "DualPipeV"}};
-    struct split_job *s = &j->split;
+    const enum pp_torchtitan_names names = PP_TORCHTITAN_LM_HEAD;
+    struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const char *kind = NULL;
-    enum pp_recompute mode = mode_of(s);
+    enum pp_recompute mode = mode_of(&s->plan);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (!strcmp(kinds[k].ours, s->kind))
+        if (!strcmp(kinds[k].ours, s->request.kind))
             kind = kinds[k].theirs;
     fprintf(f,
             "--parallelism.tensor_parallel_degree %d\n"
@@ -113,15 +114,16 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
         fprintf(f,
                 "--parallelism.num_pp_microbatches %" PRId64 "\n"
                 "--parallelism.module_fqns_per_model_part '",
-                s->n_microbatches);
-        split_print_names(s, f);
+                s->request.n_microbatches);
+        planner_print_names(&s->plan, &names, f);
         fprintf(f, "'\n");
     }
     fprintf(f,
             "--training.num_tokens_per_microbatch_per_dp_rank %" PRId64
             "\n--training.num_tokens_per_train_step %" PRId64
             "\n--training.max_context_length %" PRId64 "\n",
-            s->tokens, j->global_batch * s->seq_len, s->seq_len);
+            s->request.microbatch.tokens, j->global_batch * s->seq_len,
+            s->seq_len);
     fprintf(f, "# activation_checkpoint = %s\n",
             mode == PP_RECOMPUTE_NONE        ? "None"
             : mode == PP_RECOMPUTE_SELECTIVE ? "SelectiveAC.Config()"
@@ -133,7 +135,7 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
 
 static int print_deepspeed(struct mesh_job *j, FILE *f)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
     struct pp_json_writer w = {.f = f, .indent = 2};
@@ -141,7 +143,7 @@ static int print_deepspeed(struct mesh_job *j, FILE *f)
     pp_json_object(&w, NULL, PP_JSON_BROKEN);
     pp_json_int(&w, "train_batch_size", j->global_batch);
     pp_json_int(&w, "train_micro_batch_size_per_gpu", row->micro_batch);
-    pp_json_int(&w, "gradient_accumulation_steps", s->n_microbatches);
+    pp_json_int(&w, "gradient_accumulation_steps", s->request.n_microbatches);
     pp_json_object(&w, "bf16", PP_JSON_INLINE);
     pp_json_bool(&w, "enabled", true);
     pp_json_end(&w);
@@ -152,7 +154,7 @@ static int print_deepspeed(struct mesh_job *j, FILE *f)
         pp_json_object(&w, "pipeline", PP_JSON_INLINE);
         pp_json_int(&w, "stages", m->pp);
         pp_json_int(&w, "activation_checkpoint_interval",
-                    mode_of(s) == PP_RECOMPUTE_NONE ? 0 : 1);
+                    mode_of(&s->plan) == PP_RECOMPUTE_NONE ? 0 : 1);
         pp_json_end(&w);
     } else if (m->tp > 1) {
         pp_json_object(&w, "tensor_parallel", PP_JSON_INLINE);
@@ -174,7 +176,7 @@ static int print_deepspeed(struct mesh_job *j, FILE *f)
 
 static int print_sbatch(struct mesh_job *j, FILE *f)
 {
-    struct split_job *s = &j->split;
+    struct planner *s = &j->split;
     int64_t node = s->machine.n_levels ? s->machine.levels[0].size : 0;
     node = node > 0 && node < j->gpus ? node : j->gpus;
     fprintf(

@@ -39,15 +39,10 @@ void mesh_format_modes(const struct pp_mesh_row *row, char text[MESH_TEXT])
 }
 
 /* The rates of a row. */
-static struct split_speed speed_of(const struct mesh_job *j,
-                                   const struct pp_mesh_row *row)
+static struct planner_speed speed_of(const struct pp_mesh_row *row)
 {
-    struct split_job s = j->split;
-    s.request = row->request;
-    s.mesh = row->request.shard.mesh;
-    s.n_ranks = row->request.n_ranks;
-    s.tokens = row->request.microbatch.tokens;
-    return split_speed_of(&s, row->step, row->request.n_microbatches);
+    return planner_speed_of(&row->request, row->step,
+                            row->request.n_microbatches);
 }
 
 /* Writes what binds a plan. */
@@ -81,7 +76,7 @@ static int print_row(struct mesh_job *j, const char *label,
     char mesh[MESH_TEXT], modes[MESH_TEXT], memory[32], tokens[PP_AXIS_TEXT],
         reason[160], text[320] = "";
     size_t n = 0;
-    const struct split_speed v = speed_of(j, row);
+    const struct planner_speed v = speed_of(row);
     if (pp_mesh_shares(row, shares, &j->split.t.err))
         return -1;
     mesh_format(row, mesh);
@@ -169,7 +164,7 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
 {
     static const char *const modes[] = {"none", "selective", "full"};
     const struct pp_mesh *m = &row->request.shard.mesh;
-    const struct split_speed v = speed_of(j, row);
+    const struct planner_speed v = speed_of(row);
     double shares[PP_N_MESH_SHARES];
     char order[PP_MESH_ORDER_TEXT], reason[160];
     if (pp_mesh_shares(row, shares, &j->split.t.err))

@@ -7,8 +7,12 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "manifest/config_json.h"
+#include "manifest/units_json.h"
 #include "ppsplit.h"
 #include "run/objectives/objective.h"
+#include "tool_runnable.h"
+#include "version.h"
 
 enum {
     DEFAULT_SEQ_LEN = 4096,
@@ -17,68 +21,77 @@ enum {
 
 /* --- the problem --- */
 
+static int read_model(struct split_job *j)
+{
+    struct planner *p = &j->p;
+    struct pp_err none = {0}; /* the model of a manifest may be a table */
+    if (j->given && !pp_units_read(p->source, &p->arena, &p->model, &none))
+        return 0;
+    return j->o.units
+               ? pp_units_read(p->source, &p->arena, &p->model, &p->t.err)
+               : planner_read_model(p);
+}
+
 static void show_progress(void *ctx, double best, double bound)
 {
     struct split_job *j = ctx;
-    tool_progress(&j->t, "searching: %g, bound %g", best, bound);
+    tool_progress(&j->p.t, "searching: %g, bound %g", best, bound);
 }
 
 /* Chooses the sequence length: the model's, and what the ranks can divide. */
 static void choose_seq_len(struct split_job *j)
 {
-    int64_t most = (int64_t)j->model.max_position;
+    int64_t most = (int64_t)j->p.model.max_position;
     j->undivided = most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
-    j->seq_len =
-        (int64_t)pp_round_up((size_t)j->undivided, pp_mesh_align(&j->mesh));
+    j->p.seq_len =
+        (int64_t)pp_round_up((size_t)j->undivided, pp_mesh_align(&j->p.mesh));
 }
 
 static void note_seq_len(struct split_job *j)
 {
-    if (j->undivided && j->undivided != j->seq_len)
-        tool_say(&j->t, TOOL_NOTE,
+    if (j->undivided && j->undivided != j->p.seq_len)
+        tool_say(&j->p.t, TOOL_NOTE,
                  "the plan is for sequences of %" PRId64
                  " tokens, as the ranks cannot divide %" PRId64
                  ": it is not a multiple of %zu",
-                 j->seq_len, j->undivided, pp_mesh_align(&j->mesh));
+                 j->p.seq_len, j->undivided, pp_mesh_align(&j->p.mesh));
 }
 
 static int set_request(struct split_job *j)
 {
-    if (!j->precision)
-        j->precision = j->model.dtype ? pp_precision_find(j->model.dtype)
-                                      : &pp_precisions[0];
-    if (split_choose_machine(j))
+    if (planner_choose_machine(&j->p))
         return -1;
-    if (j->seq_len == 0)
+    if (j->p.seq_len == 0)
         choose_seq_len(j);
-    if (j->tokens == 0)
-        j->tokens = j->seq_len;
-    if (j->trainer != pp_trainers)
-        j->mesh.pp = (int)j->n_ranks;
-    j->request = (struct pp_split_request){
-        .shard = pp_shard_of(&j->model, &j->mesh),
-        .precision = j->precision,
-        .gpu = j->device ? j->device == 2
-                         : j->precision->element_bytes <
-                               j->precision->accumulator_bytes,
-        .trainer = j->trainer,
-        .encoders = j->n_meshes ? j->encoders : NULL,
-        .profile = j->costs_file || j->has_profile ? &j->profile : NULL,
-        .machine = j->has_machine ? &j->machine : NULL,
-        .n_ranks = j->n_ranks,
-        .n_microbatches = j->n_microbatches > 0 ? j->n_microbatches
-                                                : DEFAULT_ROUNDS * j->n_ranks,
-        .placement = j->placement,
-        .kind = j->search_order ? NULL : j->kind,
-        .search_order = j->search_order,
-        .memory_bytes = j->memory_bytes,
+    if (j->o.tokens == 0)
+        j->o.tokens = j->p.seq_len;
+    if (j->p.trainer != pp_trainers)
+        j->p.mesh.pp = (int)j->o.n_ranks;
+    j->p.request = (struct pp_split_request){
+        .shard = pp_shard_of(&j->p.model, &j->p.mesh),
+        .precision = j->p.precision,
+        .gpu = j->o.device ? j->o.device == 2
+                           : j->p.precision->element_bytes <
+                                 j->p.precision->accumulator_bytes,
+        .trainer = j->p.trainer,
+        .encoders = j->o.n_meshes ? j->encoders : NULL,
+        .profile = j->o.costs_file || j->profile.n_units ? &j->profile : NULL,
+        .machine = j->p.has_machine ? &j->p.machine : NULL,
+        .n_ranks = j->o.n_ranks,
+        .n_microbatches = j->o.n_microbatches > 0
+                              ? j->o.n_microbatches
+                              : DEFAULT_ROUNDS * j->o.n_ranks,
+        .placement = j->o.placement,
+        .kind = j->o.search_order ? NULL : j->o.kind,
+        .search_order = j->o.search_order,
+        .memory_bytes = j->p.memory_bytes,
         .shortest = true,
-        .layout = j->export == SPLIT_EXPORT_MEGATRON || j->trainer->layout,
-        .encoder_ranks = j->encoder_ranks,
-        .recompute = j->recompute,
-        .recompute_auto = j->recompute_auto,
-        .scores_rows = j->objective != PP_OBJECTIVE_SFT,
-        .plan_buffers = j->table || j->svg,
+        .layout = j->o.export == SPLIT_EXPORT_MEGATRON || j->p.trainer->layout,
+        .encoder_ranks = j->o.encoder_ranks,
+        .recompute = j->o.recompute,
+        .recompute_auto = j->o.recompute_auto,
+        .scores_rows = j->p.objective != PP_OBJECTIVE_SFT,
+        .plan_buffers = j->p.table || j->o.svg,
         .progress = show_progress,
         .ctx = j,
     };
@@ -88,36 +101,36 @@ static int set_request(struct split_job *j)
 /* Checks that the model is the one of the manifests that the split is from. */
 static int check_given(struct split_job *j)
 {
-    uint64_t n = pp_model_n_params(&j->model);
+    uint64_t n = pp_model_n_params(&j->p.model);
     if (!j->given || n == j->given_params)
         return 0;
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                    "'%s' has %" PRIu64 " parameters, but its plan has %" PRIu64
                    "; if the plan was made with --moe-layer-freq, give it",
-                   j->source, n, j->given_params);
+                   j->p.source, n, j->given_params);
 }
 
 /* Reads the files and lists of options, and sets the rest of the request. */
 static int complete_request(struct split_job *j)
 {
-    struct pp_split_request *q = &j->request;
+    struct pp_split_request *q = &j->p.request;
     const struct pp_image_load *of = q->shard.images;
     if (set_request(j) || split_set_images(j) || split_set_chunks(j))
         return -1;
-    j->n_units = pp_model_n_units(&j->model);
+    j->n_units = pp_model_n_units(&j->p.model);
     if (split_set_roles(j) || check_given(j))
         return -1;
-    j->n_stages = (size_t)(j->n_ranks * j->n_chunks);
+    j->n_stages = (size_t)(j->o.n_ranks * j->o.n_chunks);
     if (split_read_costs(j) || split_set_seconds(j) || split_read_speeds(j) ||
         split_read_modes(j) || split_set_bounds(j))
         return -1;
-    q->n_chunks = j->n_chunks;
+    q->n_chunks = j->o.n_chunks;
     q->speeds = j->speeds;
     q->stage_modes = j->stage_modes;
     q->bounds = j->bounds;
     q->microbatch = (struct pp_default_microbatch){
-        .tokens = j->tokens,
-        .seq_len = j->seq_len,
+        .tokens = j->o.tokens,
+        .seq_len = j->p.seq_len,
         .n_images = (int64_t)of->n_images,
         .image_patches = of->n_images ? (int64_t)of->patches : 0,
         .n_clips = (int64_t)of[1].n_images,
@@ -128,37 +141,43 @@ static int complete_request(struct split_job *j)
 /* Plans with the least recomputation of all stages that fits. */
 static int plan_modes(struct split_job *j)
 {
-    struct pp_split_request *q = &j->request;
+    struct pp_split_request *q = &j->p.request;
     bool fits = false;
     q->recompute_auto = false;
     for (int r = 0; r < PP_N_RECOMPUTES && !fits; r++) {
-        if (r == PP_RECOMPUTE_SELECTIVE && !j->trainer->selective)
+        if (r == PP_RECOMPUTE_SELECTIVE && !j->p.trainer->selective)
             continue;
-        pp_split_plan_finish(&j->plan);
+        pp_split_plan_finish(&j->p.plan);
         q->recompute = (enum pp_recompute)r;
-        if (pp_split_plan(q, &j->plan, &j->t.err))
+        if (pp_split_plan(q, &j->p.plan, &j->p.t.err))
             return -1;
-        fits = pp_split_plan_fits(&j->plan);
+        fits = pp_split_plan_fits(&j->p.plan);
     }
     return 0;
 }
 
 static int plan(struct split_job *j)
 {
-    const struct pp_recompute_found *chosen = &j->plan.run.chosen;
-    bool alike = j->recompute_auto && !j->trainer->modes;
-    int rc = j->method == SPLIT_JOINT ? split_plan_jointly(j)
-             : alike                  ? plan_modes(j)
-                     : pp_split_plan(&j->request, &j->plan, &j->t.err);
-    tool_erase(&j->t);
-    if (rc == 0 && j->bounds && j->recompute_auto && chosen->fits)
-        tool_say(&j->t, TOOL_DETAIL,
+    struct pp_split_request *q = &j->p.request;
+    struct pp_split_plan *plan = &j->p.plan;
+    struct tool *t = &j->p.t;
+    const struct pp_recompute_found *chosen = &plan->run.chosen;
+    /* Megatron-LM's layouts have a loop only. */
+    bool any = !tool_given(t, "placement") && !q->layout;
+    int rc = j->rule.method == SPLIT_JOINT
+                 ? pp_split_joint(q, any, &j->joint, plan, &t->err)
+             : q->recompute_auto && !j->p.trainer->modes
+                 ? plan_modes(j)
+                 : pp_split_plan(q, plan, &t->err);
+    tool_erase(t);
+    if (rc)
+        return -1;
+    if (j->bounds && j->o.recompute_auto && chosen->fits)
+        tool_say(t, TOOL_DETAIL,
                  "recomputation: a step of %g %s, at least %g for this split",
-                 chosen->makespan, split_has_seconds(j) ? "s" : "flop",
-                 chosen->bound);
-    if (rc == 0)
-        note_seq_len(j);
-    return rc;
+                 chosen->makespan, q->profile ? "s" : "flop", chosen->bound);
+    note_seq_len(j);
+    return 0;
 }
 
 /* --- memory --- */
@@ -179,10 +198,11 @@ static int heaviest_stage(const struct pp_split_plan *p, int rank)
 }
 
 /* Writes the changes with which the plan fits, as the end of the message. */
-static void format_changes(const struct split_job *j, char *buf, size_t bytes)
+static void format_changes(const struct pp_split_plan *p, char *buf,
+                           size_t bytes)
 {
     char ranks[40] = "", recompute[40] = "", replicas[80] = "", limit[40] = "";
-    const struct pp_split_changes c = pp_split_plan_changes(&j->plan);
+    const struct pp_split_changes c = pp_split_plan_changes(p);
     if (c.expert_limit)
         snprintf(limit, sizeof limit, ", or --expert-limit %d", c.expert_limit);
     if (c.recompute)
@@ -190,7 +210,8 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
                  c.recompute);
     if (c.n_replicas > 1)
         snprintf(replicas, sizeof replicas, ", or --dp %" PRId64 " (ZeRO-%d)",
-                 c.n_replicas, j->mesh.divided_weights ? 3 : 1);
+                 c.n_replicas,
+                 p->run.request->shard.mesh.divided_weights ? 3 : 1);
     if (c.n_ranks > 0)
         snprintf(ranks, sizeof ranks, ", or -p %" PRId64, c.n_ranks);
     char all[200];
@@ -204,34 +225,34 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
 }
 
 /* Returns true if splits were searched, but not all of them. */
-static bool is_undecided(const struct split_job *j)
+static bool is_undecided(const struct pp_split_run *run)
 {
-    return !j->bounds && j->plan.run.simulated && !j->plan.run.found.proved;
+    return !run->request->bounds && run->simulated && !run->found.proved;
 }
 
 /* Refuses with PP_EXIT_NO if a rank needs more than --memory. */
 static int check_memory(struct split_job *j)
 {
-    const struct pp_split_plan *p = &j->plan;
+    const struct pp_split_plan *p = &j->p.plan;
     char text[4][32], advice[240];
-    if (j->memory_bytes == 0 || pp_split_plan_fits(p))
+    if (j->p.memory_bytes == 0 || pp_split_plan_fits(p))
         return 0;
-    if (is_undecided(j))
-        tool_say(&j->t, TOOL_NOTE,
+    if (is_undecided(&p->run))
+        tool_say(&j->p.t, TOOL_NOTE,
                  "the search stopped early; another split may fit");
     int rank = pp_split_plan_fullest(p), part = 0;
     const size_t *parts = p->ranks[rank].bytes.part;
     double most = pp_split_plan_need(p, rank);
-    double over = most - (double)j->memory_bytes;
+    double over = most - (double)j->p.memory_bytes;
     for (int k = 1; k < PP_N_MEMORY_PARTS; k++)
         part = parts[k] > parts[part] ? k : part;
     pp_format_size(pp_size_of(most), text[0]);
     pp_format_size(pp_size_of(over), text[1]);
-    pp_format_size(j->memory_bytes, text[2]);
+    pp_format_size(j->p.memory_bytes, text[2]);
     pp_format_size(parts[part], text[3]);
-    format_changes(j, advice, sizeof advice);
+    format_changes(p, advice, sizeof advice);
     return pp_fail(
-        &j->t.err, PP_EXIT_NO,
+        &j->p.t.err, PP_EXIT_NO,
         "rank %d needs %s (%s %s), %s more than the limit of %s (%s "
         "%d; %.0f bytes)%s",
         rank, text[0], pp_memory_part_names[part], text[3], text[1], text[2],
@@ -241,17 +262,59 @@ static int check_memory(struct split_job *j)
 
 /* --- output --- */
 
+/* Notes that --moe-layer-freq made another model of it. */
+static int say_matches(struct split_job *j, const struct pp_manifest *m,
+                       struct pp_err *err)
+{
+    struct pp_model model;
+    struct pp_err why = {0};
+    if (!j->p.moe_layer_freq)
+        return 0;
+    if (pp_model_read(j->p.source, &model, err))
+        return -1;
+    model.n_mtp = j->p.model.n_mtp;
+    if (tool_plan_matches(m, &model, &why))
+        tool_say_refused(&j->p.t, &why);
+    return 0;
+}
+
+/* Prints the manifest; command is its line of history. */
+static int print_manifest(struct split_job *j, const char *command, FILE *f)
+{
+    struct pp_err *err = &j->p.t.err;
+    struct pp_arena a = {0};
+    struct pp_manifest m;
+    pp_manifest_init(&m);
+    int rc =
+        planner_fill_manifest(&j->p.plan, j->p.source, &a, &m, err) ||
+                (j->rule.method == SPLIT_JOINT &&
+                 split_set_order(&j->joint, &j->p.plan.run, &a, &m, err)) ||
+                pp_manifest_add_history(&m, j->p.t.name, PP_VERSION, command,
+                                        err)
+            ? -1
+            : 0;
+    if (rc == 0) {
+        pp_manifest_write(&m, f);
+        m.graph.n_slices = j->p.plan.run.graph.n_slices;
+        planner_say_runs(&j->p, &m);
+        rc = say_matches(j, &m, err);
+    }
+    pp_manifest_finish(&m);
+    pp_arena_finish(&a);
+    return rc;
+}
+
 static int print(struct split_job *j, int argc, char **argv)
 {
-    FILE *f = tool_output(&j->t);
+    FILE *f = tool_output(&j->p.t);
     if (!f)
         return -1;
-    if (j->table)
-        return split_print_table(j, f, &j->t.err);
-    if (j->export)
-        return split_print_export(j, f, &j->t.err);
+    if (j->p.table)
+        return split_print_table(j, f, &j->p.t.err);
+    if (j->o.export)
+        return split_print_export(j, f, &j->p.t.err);
     char *command = tool_command(argc, argv);
-    int rc = split_print_manifest(j, command, f, &j->t.err);
+    int rc = print_manifest(j, command, f);
     free(command);
     return rc;
 }
@@ -259,16 +322,16 @@ static int print(struct split_job *j, int argc, char **argv)
 /* Says with -v how good the split is. */
 static void say(struct split_job *j)
 {
-    const struct pp_split_run *run = &j->plan.run;
+    const struct pp_split_run *run = &j->p.plan.run;
     const struct pp_split_found *x = &run->found;
-    tool_say(&j->t, TOOL_DETAIL, "%d stages, %zu units", j->plan.graph.n_stages,
-             j->n_units);
+    tool_say(&j->p.t, TOOL_DETAIL, "%d stages, %zu units",
+             j->p.plan.graph.n_stages, j->n_units);
     if (run->shortest)
-        tool_say(&j->t, TOOL_DETAIL,
+        tool_say(&j->p.t, TOOL_DETAIL,
                  "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
                  "for any split (gap %.2f %%), %zu simulated",
                  run->name, run->n_microbatches, x->makespan,
-                 split_has_seconds(j) ? "s" : "flop", x->bound,
+                 j->p.request.profile ? "s" : "flop", x->bound,
                  100 * (1 - x->bound / x->makespan), x->n_simulated);
 }
 
@@ -276,15 +339,15 @@ static int run(struct split_job *j, int argc, char **argv)
 {
     if (split_read_options(j, argc, argv))
         return -1;
-    if (j->models)
+    if (j->o.models)
         return split_print_models(j);
     if (split_generates(j))
         return split_add_generator(j, argc, argv);
-    if (split_read_model(j) || complete_request(j))
+    if (read_model(j) || complete_request(j))
         return -1;
-    if (j->compare)
+    if (j->o.compare)
         return split_compare(j);
-    if (plan(j) || check_memory(j) || (j->svg && split_draw(j)) ||
+    if (plan(j) || check_memory(j) || (j->o.svg && split_draw(j)) ||
         print(j, argc, argv))
         return -1;
     say(j);
@@ -294,27 +357,26 @@ static int run(struct split_job *j, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct split_job j = {
-        .t = {.name = "ppsplit",
-              .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL\n"
-                          "       ppsplit -t | --export FORM | --svg FILE "
-                          "[options] [MANIFEST]\n"
-                          "       ppsplit --combine PLANS [options]\n"
-                          "       ppsplit --models [--json]",
-              .summary = "Decide which layers each stage of a pipeline holds; "
-                         "print a manifest.",
-              .options = split_options,
-              .everyday = "units seq-len ranks chunks placement dp tp cp ep "
-                          "zero schedule microbatches costs gpu link memory "
-                          "recompute method layers models table compare svg "
-                          "export output verbose help"},
-        .input_weight = -1,
-        .output_weight = -1,
-        .encoder_layers = -1,
-        .mesh = {1, 1, 1, 1, 1},
+        .p.t = {.name = "ppsplit",
+                .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL\n"
+                            "       ppsplit -t | --export FORM | --svg FILE "
+                            "[options] [MANIFEST]\n"
+                            "       ppsplit --combine PLANS [options]\n"
+                            "       ppsplit --models [--json]",
+                .summary =
+                    "Decide which layers each stage of a pipeline holds; "
+                    "print a manifest.",
+                .options = split_options,
+                .everyday = "units seq-len ranks chunks placement dp tp cp ep "
+                            "zero schedule microbatches costs gpu link memory "
+                            "recompute method layers models table compare svg "
+                            "export output verbose help"},
+        .p.mesh = {1, 1, 1, 1, 1},
+        .rule = {.input_weight = -1, .output_weight = -1, .encoder_layers = -1},
     };
     (void)run(&j, argc, argv); /* tool_finish prints the error */
-    pp_split_plan_finish(&j.plan);
+    pp_split_plan_finish(&j.p.plan);
     pp_split_joint_finish(&j.joint);
-    pp_arena_finish(&j.arena);
-    return tool_finish(&j.t);
+    pp_arena_finish(&j.p.arena);
+    return tool_finish(&j.p.t);
 }

@@ -13,10 +13,10 @@ int split_read_edge(struct tool *t, const struct tool_option *o,
 {
     struct split_job *j = t->base;
     (void)o;
-    if (j->n_edges == PP_MAX_ENCODERS)
+    if (j->o.n_edges == PP_MAX_ENCODERS)
         return tool_usage(t, "--edge: '%s' is one more than there are encoders",
                           arg);
-    j->edges[j->n_edges++] = arg;
+    j->o.edges[j->o.n_edges++] = arg;
     return 0;
 }
 
@@ -46,7 +46,7 @@ static int fail_name(struct split_job *j, const char *file, const char *name,
     for (size_t i = 0; i < m->n_components && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s'%s'",
                               i ? " and " : "", m->components[i].name);
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                    "--combine: %s: has no component '%s'; it has %s", file,
                    name, n ? names : "none, as its model has no encoder");
 }
@@ -62,12 +62,12 @@ static int take_component(struct split_job *j, struct combination *x,
     if (i == m->n_components || i > PP_MAX_ENCODERS)
         return fail_name(j, file, name, m);
     if (x->n && x->n != m->n_components)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "--combine: %s: has '%zu' components, and another plan "
                        "%zu; make both plans of one model",
                        file, m->n_components, x->n);
     if (x->parts[i].file)
-        return tool_usage(&j->t, "--combine: '%s' is a second plan for it",
+        return tool_usage(&j->p.t, "--combine: '%s' is a second plan for it",
                           name);
     x->n = m->n_components;
     x->parts[i] = (struct combined){file, m, &m->components[i]};
@@ -80,7 +80,7 @@ static int read_part(struct split_job *j, char *item, struct combination *x)
     struct pp_manifest *m = &x->plans[x->n_plans];
     char *file = strchr(item, '=');
     if (!file || !file[1])
-        return tool_usage(&j->t,
+        return tool_usage(&j->p.t,
                           "--combine: '%s' is not a component and a plan, such "
                           "as vision=plan.json",
                           item);
@@ -99,7 +99,7 @@ static int check_all(struct split_job *j, const struct combination *x)
         any++;
     for (size_t i = 0; i < x->n; i++)
         if (!x->parts[i].file)
-            return tool_usage(&j->t, "--combine: needs a plan for '%s'",
+            return tool_usage(&j->p.t, "--combine: needs a plan for '%s'",
                               any->m->components[i].name);
     return 0;
 }
@@ -108,7 +108,7 @@ static int fail_models(struct split_job *j, const struct combined *p,
                        const struct combined *q, const char *what,
                        const char *a, const char *b)
 {
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                    "--combine: %s is '%s' in %s and '%s' in %s; make both "
                    "plans of one model with the same options",
                    what, a, p->file, b, q->file);
@@ -126,8 +126,8 @@ static bool joins(const char *edge, const char *from, const char *to)
 static int check_edges(struct split_job *j, const struct combination *x)
 {
     const char *to = x->parts[x->n - 1].component->name;
-    for (size_t k = 0; k < j->n_edges; k++) {
-        const char *edge = j->edges[k];
+    for (size_t k = 0; k < j->o.n_edges; k++) {
+        const char *edge = j->o.edges[k];
         bool known = false;
         for (size_t i = 0; i + 1 < x->n; i++)
             known |= joins(edge, x->parts[i].component->name, to);
@@ -135,9 +135,9 @@ static int check_edges(struct split_job *j, const struct combination *x)
             continue;
         if (x->n == 2)
             return tool_usage(
-                &j->t, "--edge: '%s', but the edge of this model is %s:%s",
+                &j->p.t, "--edge: '%s', but the edge of this model is %s:%s",
                 edge, x->parts[0].component->name, to);
-        return tool_usage(&j->t,
+        return tool_usage(&j->p.t,
                           "--edge: '%s', but the edges of this model are "
                           "%s:%s and %s:%s",
                           edge, x->parts[0].component->name, to,
@@ -162,7 +162,7 @@ static int check_models(struct split_job *j, const struct combined *p,
         bool trains = x->role == PP_ROLE_TRAINED;
         if (x->costs.params != y->costs.params)
             return pp_fail(
-                &j->t.err, PP_EXIT_INPUT,
+                &j->p.t.err, PP_EXIT_INPUT,
                 "--combine: '%s' has %" PRIu64 " parameters in %s and '%" PRIu64
                 "' in %s; make both plans of one model",
                 x->fqn, x->costs.params, p->file, y->costs.params, q->file);
@@ -230,7 +230,7 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
     size_t first = p->component->first_unit;
     size_t end = first + p->component->n_units, n = 0;
     if (g->n_stages != g->n_rows || g->n_copies > 1)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "--combine: %s: has '%d' stages on %d pipeline ranks; "
                        "it needs one stage on each",
                        p->file, g->n_stages, g->n_rows);
@@ -264,12 +264,12 @@ static void take_mesh(struct split_job *j, const struct combination *x,
 {
     const struct combined *p = &x->parts[i];
     bool only = x->n == 2; /* it needs no name */
-    j->meshes[i] = (struct split_encoder_mesh){
-        only ? NULL : pp_arena_strdup(&j->arena, p->component->name),
+    j->o.meshes[i] = (struct split_encoder_mesh){
+        only ? NULL : pp_arena_strdup(&j->p.arena, p->component->name),
         encoder_mesh(p), false};
-    j->meshes[i].mesh.pp = (int)n;
-    j->n_meshes = i + 1;
-    j->encoder_ranks += n;
+    j->o.meshes[i].mesh.pp = (int)n;
+    j->o.n_meshes = i + 1;
+    j->o.encoder_ranks += n;
 }
 
 static int take_parts(struct split_job *j, const struct combination *x)
@@ -278,24 +278,24 @@ static int take_parts(struct split_job *j, const struct combination *x)
     size_t most = 0;
     for (size_t i = 0; i < x->n; i++)
         most += (size_t)x->parts[i].m->graph.n_stages;
-    j->bounds = pp_arena_alloc(&j->arena, most + 1, sizeof *j->bounds);
-    j->stage_modes = pp_arena_alloc(&j->arena, most, sizeof *j->stage_modes);
-    j->source = pp_arena_strdup(&j->arena, last->m->model.source);
+    j->bounds = pp_arena_alloc(&j->p.arena, most + 1, sizeof *j->bounds);
+    j->stage_modes = pp_arena_alloc(&j->p.arena, most, sizeof *j->stage_modes);
+    j->p.source = pp_arena_strdup(&j->p.arena, last->m->model.source);
     for (size_t i = 0; i < x->n; i++) {
         const struct combined *p = &x->parts[i];
-        int64_t n = add_component(j, p, (size_t)j->n_ranks);
+        int64_t n = add_component(j, p, (size_t)j->o.n_ranks);
         if (n < 0)
             return -1;
         if (p < last)
             take_mesh(j, x, i, n);
-        j->n_ranks += n;
+        j->o.n_ranks += n;
     }
-    j->bounds[j->n_ranks] = last->m->model.n_units;
-    split_join_modes(j, (size_t)j->n_ranks);
-    j->n_chunks = 1;
-    j->mesh = last->m->mesh;
-    j->mesh.encoder_tp = 0;
-    j->method = SPLIT_FQNS;
+    j->bounds[j->o.n_ranks] = last->m->model.n_units;
+    split_join_modes(j, (size_t)j->o.n_ranks);
+    j->o.n_chunks = 1;
+    j->p.mesh = last->m->mesh;
+    j->p.mesh.encoder_tp = 0;
+    j->rule.method = SPLIT_FQNS;
     j->given = true;
     split_take_assumptions(j, last->m);
     return 0;
@@ -304,7 +304,7 @@ static int take_parts(struct split_job *j, const struct combination *x)
 int split_combine(struct split_job *j)
 {
     struct combination x = {.n = 0};
-    char *text = pp_arena_strdup(&j->arena, j->combine);
+    char *text = pp_arena_strdup(&j->p.arena, j->o.combine);
     int rc = 0;
     for (char *item; rc == 0 && (item = strsep(&text, ","));)
         rc = read_part(j, item, &x);

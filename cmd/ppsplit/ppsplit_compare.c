@@ -15,7 +15,7 @@ enum { KIND_COLUMNS = 15 };
 static void tell(void *ctx, const struct pp_kind *kind, int n_chunks)
 {
     struct split_job *j = ctx;
-    tool_progress(&j->t, "planning %s, %d chunk%s on each rank", kind->name,
+    tool_progress(&j->p.t, "planning %s, %d chunk%s on each rank", kind->name,
                   n_chunks, n_chunks == 1 ? "" : "s");
 }
 
@@ -26,12 +26,12 @@ static int add_name(struct split_job *j, const char *name,
     const char *known[PP_MAX_KINDS];
     bool all = !strcmp(name, "all");
     pp_kind_names(known);
-    int i = all ? 0 : tool_word(&j->t, "--compare", name, known);
+    int i = all ? 0 : tool_word(&j->p.t, "--compare", name, known);
     if (i < 0)
         return -1;
     if (!all && !strcmp(known[i], "auto"))
-        return tool_usage(&j->t, "--compare: for the best order use --method "
-                                 "joint, which also prints a table");
+        return tool_usage(&j->p.t, "--compare: for the best order use --method "
+                                   "joint, which also prints a table");
     for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
         bool known_already = false;
         for (size_t x = 0; x < *n; x++)
@@ -45,7 +45,7 @@ static int add_name(struct split_job *j, const char *name,
 /* kinds has room for PP_MAX_KINDS, and gets a NULL at its end. */
 static int read_kinds(struct split_job *j, const struct pp_kind *kinds[])
 {
-    char *text = pp_arena_strdup(&j->arena, j->compare), *name;
+    char *text = pp_arena_strdup(&j->p.arena, j->o.compare), *name;
     size_t n = 0;
     while ((name = strsep(&text, ",")))
         if (add_name(j, name, kinds, &n))
@@ -70,7 +70,7 @@ static void format_place(const struct pp_split_row *r, char buf[32])
 
 /* --- the table --- */
 
-static void print_refusal(const struct split_job *j,
+static void print_refusal(const struct pp_split_request *q,
                           const struct pp_split_row *r, FILE *f)
 {
     char text[600], need[32], limit[32], place[32];
@@ -79,7 +79,7 @@ static void print_refusal(const struct split_job *j,
     } else {
         format_place(r, place);
         pp_format_size(pp_size_of(r->need), need);
-        pp_format_size(j->memory_bytes, limit);
+        pp_format_size(q->memory_bytes, limit);
         snprintf(text, sizeof text, "%s: does not fit: rank %d needs %s, of %s",
                  place, r->rank, need, limit);
     }
@@ -88,39 +88,40 @@ static void print_refusal(const struct split_job *j,
 
 /* Writes what the last columns have: the time over the shortest, or rates if
  * times are seconds. */
-static void format_end(const struct split_job *j, const struct pp_split_row *r,
+static void format_end(const struct pp_split_request *q,
+                       const struct pp_split_row *r,
                        const struct pp_split_row *best, char buf[64])
 {
     char tokens[PP_AXIS_TEXT], mfu[32] = "-";
-    if (!split_has_seconds(j)) {
+    if (!q->profile) {
         snprintf(buf, 64, "%7.1f%%", 100 * (r->step / best->step - 1));
         return;
     }
-    const struct split_speed s =
-        split_speed_of(j, r->step, j->request.n_microbatches);
+    const struct planner_speed s =
+        planner_speed_of(q, r->step, q->n_microbatches);
     pp_axis_format(s.tokens, tokens);
     if (s.mfu > 0)
         snprintf(mfu, sizeof mfu, "%.1f%%", 100 * s.mfu);
     snprintf(buf, 64, "%8s %6s", tokens, mfu);
 }
 
-static void print_row(const struct split_job *j, const struct pp_split_row *r,
+static void print_row(const struct pp_split_request *q,
+                      const struct pp_split_row *r,
                       const struct pp_split_row *best, FILE *f)
 {
-    char place[32], memory[32], step[32], end[64];
+    char place[32], memory[32], end[64];
     if (!r->fits) {
-        print_refusal(j, r, f);
+        print_refusal(q, r, f);
         return;
     }
     format_place(r, place);
     pp_format_short_size(pp_size_of(r->need), memory);
-    split_format_time(j, r->step, step);
-    format_end(j, r, best, end);
-    fprintf(f, "%-14s %-9s %10s %6.1f%% %7s %s%s\n", r->kind->name, place, step,
-            100 * r->idle, memory, end, r == best ? "  best" : "");
+    format_end(q, r, best, end);
+    fprintf(f, "%-14s %-9s %10.4g %6.1f%% %7s %s%s\n", r->kind->name, place,
+            r->step, 100 * r->idle, memory, end, r == best ? "  best" : "");
 }
 
-static void print_rows(const struct split_job *j,
+static void print_rows(const struct pp_split_request *q, const char *source,
                        const struct pp_split_comparison *c, FILE *f)
 {
     bool any = c->n > 0 && c->rows[0].fits;
@@ -128,14 +129,14 @@ static void print_rows(const struct split_job *j,
                    "%s: %lld microbatches of %lld tokens on %lld ranks, each "
                    "kind on its best split. Memory is all of the fullest "
                    "rank.",
-                   j->source, (long long)j->request.n_microbatches,
-                   (long long)j->tokens, (long long)j->n_ranks);
+                   source, (long long)q->n_microbatches,
+                   (long long)q->microbatch.tokens, (long long)q->n_ranks);
     if (any)
         fprintf(f, "\n%-14s %-9s %10s %7s %7s %s\n", "kind", "stages",
-                split_has_seconds(j) ? "step (s)" : "step", "bubble", "memory",
-                split_has_seconds(j) ? "tokens/s    MFU" : "  longer");
+                q->profile ? "step (s)" : "step", "bubble", "memory",
+                q->profile ? "tokens/s    MFU" : "  longer");
     for (size_t i = 0; i < c->n; i++)
-        print_row(j, &c->rows[i], c->rows, f);
+        print_row(q, &c->rows[i], c->rows, f);
 }
 
 /* --- the picture --- */
@@ -155,37 +156,35 @@ static int series_of(const struct pp_split_comparison *c,
 }
 
 /* Adds a row to its series. */
-static void add_point(struct split_job *j, const struct pp_split_row *r,
+static void add_point(struct pp_arena *a, const struct pp_split_row *r,
                       struct pp_series *s, double *x, double *y,
                       const char **label, const char **note)
 {
-    char text[160], place[32], memory[32], step[32];
+    char text[160], place[32], memory[32];
     format_place(r, place);
     snprintf(text, sizeof text, "%s%s%s", r->kind->name,
              r->n_chunks > 1 ? ", " : "", r->n_chunks > 1 ? place : "");
-    label[s->n] = pp_arena_strdup(&j->arena, text);
+    label[s->n] = pp_arena_strdup(a, text);
     pp_format_size(pp_size_of(r->need), memory);
-    split_format_time(j, r->step, step);
-    snprintf(text, sizeof text, "%s, %s: step %s, bubble %.1f %%, %s",
-             r->kind->name, place, step, 100 * r->idle, memory);
-    note[s->n] = pp_arena_strdup(&j->arena, text);
+    snprintf(text, sizeof text, "%s, %s: step %.4g, bubble %.1f %%, %s",
+             r->kind->name, place, r->step, 100 * r->idle, memory);
+    note[s->n] = pp_arena_strdup(a, text);
     x[s->n] = 100 * r->idle;
     y[s->n++] = r->need;
 }
 
 /* Fills the series; those without a point have no name in the legend. */
-static void fill_series(struct split_job *j,
-                        const struct pp_split_comparison *c,
+static void fill_series(struct pp_arena *a, const struct pp_split_comparison *c,
                         struct pp_series series[N_SERIES])
 {
     static const char *const names[N_SERIES] = {
         "chain", "loop", "V", "both ways", "does not fit", "shortest step"};
     static const int colors[N_SERIES] = {0, 2, 1, 3, 5, 4};
     for (int k = 0; k < N_SERIES; k++) {
-        double *x = pp_arena_alloc(&j->arena, c->n + 1, sizeof *x);
-        double *y = pp_arena_alloc(&j->arena, c->n + 1, sizeof *y);
-        const char **label = pp_arena_alloc(&j->arena, c->n + 1, sizeof *label);
-        const char **note = pp_arena_alloc(&j->arena, c->n + 1, sizeof *note);
+        double *x = pp_arena_alloc(a, c->n + 1, sizeof *x);
+        double *y = pp_arena_alloc(a, c->n + 1, sizeof *y);
+        const char **label = pp_arena_alloc(a, c->n + 1, sizeof *label);
+        const char **note = pp_arena_alloc(a, c->n + 1, sizeof *note);
         series[k] = (struct pp_series){.mark = PP_CHART_POINTS,
                                        .color = colors[k],
                                        .hollow = k == UNFIT,
@@ -195,7 +194,7 @@ static void fill_series(struct split_job *j,
                                        .notes = note};
         for (size_t i = 0; i < c->n; i++)
             if (c->rows[i].need > 0 && series_of(c, &c->rows[i]) == k)
-                add_point(j, &c->rows[i], &series[k], x, y, label, note);
+                add_point(a, &c->rows[i], &series[k], x, y, label, note);
         series[k].name = series[k].n > 0 ? names[k] : NULL;
     }
 }
@@ -210,29 +209,24 @@ static int draw(struct split_job *j, const struct pp_split_comparison *c)
                                    .n_series = N_SERIES,
                                    .bytes = true,
                                    .height = 360,
-                                   .limit = (double)j->memory_bytes,
+                                   .limit = (double)j->p.memory_bytes,
                                    .limit_label = "--memory"};
     char title[160];
     snprintf(title, sizeof title,
              "Kinds of schedule: %lld ranks, %lld microbatches",
-             (long long)j->n_ranks, (long long)j->request.n_microbatches);
-    fill_series(j, c, series);
-    FILE *f = tool_open(&j->t, j->svg);
+             (long long)j->p.request.n_ranks,
+             (long long)j->p.request.n_microbatches);
+    fill_series(&j->p.arena, c, series);
+    FILE *f = tool_open(&j->p.t, j->o.svg);
     if (!f)
         return -1;
     pp_charts(f, title, &chart, 1, 1);
-    return tool_close(&j->t, f);
-}
-
-static int step_of(void *ctx, const struct pp_split_plan *plan, double *step,
-                   struct pp_err *err)
-{
-    return split_step_seconds(ctx, plan, step, err);
+    return tool_close(&j->p.t, f);
 }
 
 static int refuse_all(struct split_job *j)
 {
-    return tool_usage(&j->t,
+    return tool_usage(&j->p.t,
                       "--compare: none of these kinds has the chunks and the "
                       "placement of the other options; leave out -c, "
                       "--placement and a list of --recompute");
@@ -243,15 +237,15 @@ static int refuse_all(struct split_job *j)
 static void tell_none(struct split_job *j, const struct pp_split_row *r)
 {
     char need[32], limit[32];
-    j->t.status = r->why ? PP_EXIT_INPUT : PP_EXIT_NO;
+    j->p.t.status = r->why ? PP_EXIT_INPUT : PP_EXIT_NO;
     if (r->why) {
-        tool_say(&j->t, TOOL_WARNING, "--compare: no kind can run: %s: %s",
+        tool_say(&j->p.t, TOOL_WARNING, "--compare: no kind can run: %s: %s",
                  r->kind->name, r->why);
         return;
     }
     pp_format_size(pp_size_of(r->need), need);
-    pp_format_size(j->memory_bytes, limit);
-    tool_say(&j->t, TOOL_WARNING,
+    pp_format_size(j->p.memory_bytes, limit);
+    tool_say(&j->p.t, TOOL_WARNING,
              "--compare: no kind fits in %s: %s needs least, %s on rank %d",
              limit, r->kind->name, need, r->rank);
 }
@@ -260,12 +254,11 @@ int split_compare(struct split_job *j)
 {
     const struct pp_kind *kinds[PP_MAX_KINDS];
     const struct pp_split_contest contest = {
-        .request = &j->request,
+        .request = &j->p.request,
         .kinds = kinds,
         /* A list of modes is for one number of stages. */
-        .has_chunks = tool_given(&j->t, "chunks") || j->stage_modes,
-        .has_placement = tool_given(&j->t, "placement"),
-        .step = split_has_seconds(j) ? step_of : NULL,
+        .has_chunks = tool_given(&j->p.t, "chunks") || j->stage_modes,
+        .has_placement = tool_given(&j->p.t, "placement"),
         .tell = tell,
         .ctx = j};
     struct pp_split_comparison c;
@@ -273,11 +266,11 @@ int split_compare(struct split_job *j)
     if (read_kinds(j, kinds))
         return -1;
     pp_split_compare(&contest, &c);
-    int rc = (c.n == 0 && refuse_all(j)) || (j->svg && draw(j, &c)) ||
-             !(f = tool_output(&j->t));
-    tool_erase(&j->t);
+    int rc = (c.n == 0 && refuse_all(j)) || (j->o.svg && draw(j, &c)) ||
+             !(f = tool_output(&j->p.t));
+    tool_erase(&j->p.t);
     if (!rc) {
-        print_rows(j, &c, f);
+        print_rows(&j->p.request, j->p.source, &c, f);
         if (!c.rows[0].fits)
             tell_none(j, &c.rows[0]);
     }

@@ -41,12 +41,13 @@ static int plan_embedding(struct split_job *j, size_t reads,
 {
     const struct pp_plan_model *m = &g->model;
     struct pp_plan_unit *u = m->units;
-    enum pp_role *roles = pp_arena_alloc(&j->arena, m->n_units, sizeof *roles);
+    enum pp_role *roles =
+        pp_arena_alloc(&j->p.arena, m->n_units, sizeof *roles);
     struct pp_model model;
-    if (pp_model_read(m->source, &model, &j->t.err))
+    if (pp_model_read(m->source, &model, &j->p.t.err))
         return -1;
     if (pp_unit_n_params(&model, pp_model_unit(&model, 0)) != u->costs.params)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "'%s' is another model than the one that was planned; "
                        "plan it again",
                        m->source);

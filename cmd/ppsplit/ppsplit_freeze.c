@@ -11,28 +11,28 @@
 
 static int set_lora(struct split_job *j, char *item)
 {
-    struct tool *t = &j->t;
+    struct tool *t = &j->p.t;
     const char *value = item;
     int64_t rank;
     strsep((char **)&value, "=");
     if (!value && !strcmp(item, "rslora")) {
-        j->lora.rslora = true;
+        j->o.lora.rslora = true;
         return 0;
     }
     if (value && !strcmp(item, "targets") && *value) {
-        j->lora.targets = value;
+        j->o.lora.targets = value;
         return 0;
     }
     if (value && !strcmp(item, "alpha"))
         return pp_parse_real(value, "--lora alpha", 0, PP_MOST_ALPHA,
-                             &j->lora.alpha, &t->err);
+                             &j->o.lora.alpha, &t->err);
     if (!value || strcmp(item, "rank") != 0)
         return tool_usage(t,
                           "--lora: '%s' is none of rank=N, alpha=X, rslora and "
                           "targets=" PP_LORA_ALL " or targets=NAME+NAME+...",
                           item);
     int rc = pp_parse_int(value, "--lora rank", 1, INT32_MAX, &rank, &t->err);
-    j->lora.rank = rc ? 0 : (size_t)rank;
+    j->o.lora.rank = rc ? 0 : (size_t)rank;
     return rc;
 }
 
@@ -40,10 +40,11 @@ static int set_lora(struct split_job *j, char *item)
 static int take_adapter(struct split_job *j, const char *dir)
 {
     bool dropout = false;
-    if (pp_adapter_config_read(dir, &j->arena, &j->lora, &dropout, &j->t.err))
+    if (pp_adapter_config_read(dir, &j->p.arena, &j->o.lora, &dropout,
+                               &j->p.t.err))
         return -1;
     if (dropout)
-        tool_say(&j->t, TOOL_NOTE,
+        tool_say(&j->p.t, TOOL_NOTE,
                  "'%s' asks for dropout by lora_dropout, which pprun does not "
                  "apply",
                  dir);
@@ -54,11 +55,11 @@ int split_read_lora(struct tool *t, const struct tool_option *o,
                     const char *arg)
 {
     struct split_job *j = t->base;
-    char *text = pp_arena_strdup(&j->arena, arg);
+    char *text = pp_arena_strdup(&j->p.arena, arg);
     (void)o;
     if (pp_file_is_dir(arg))
         return take_adapter(j, arg);
-    j->lora = (struct pp_lora){
+    j->o.lora = (struct pp_lora){
         .rank = PP_LORA_RANK, .alpha = PP_LORA_ALPHA, .targets = PP_LORA_ALL};
     for (char *item; (item = strsep(&text, ","));)
         if (set_lora(j, item))
@@ -68,18 +69,19 @@ int split_read_lora(struct tool *t, const struct tool_option *o,
 
 int split_set_roles(struct split_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    bool *frozen = pp_arena_alloc(&j->arena, j->n_units, sizeof *frozen);
-    enum pp_role *roles = pp_arena_alloc(&j->arena, j->n_units, sizeof *roles);
-    bool idle = pp_freeze_idle(&j->model, frozen);
-    if (!idle && !j->freeze && !j->lora.rank)
+    struct pp_err *err = &j->p.t.err;
+    bool *frozen = pp_arena_alloc(&j->p.arena, j->n_units, sizeof *frozen);
+    enum pp_role *roles =
+        pp_arena_alloc(&j->p.arena, j->n_units, sizeof *roles);
+    bool idle = pp_freeze_idle(&j->p.model, frozen);
+    if (!idle && !j->o.freeze && !j->o.lora.rank)
         return 0;
-    if (j->freeze && pp_freeze_units(&j->model, j->freeze, frozen, err))
+    if (j->o.freeze && pp_freeze_units(&j->p.model, j->o.freeze, frozen, err))
         return pp_fail_at(err, "--freeze: ");
-    j->model.lora = j->lora.rank ? &j->lora : NULL;
-    if (j->model.lora && pp_lora_freeze(&j->model, frozen, err))
+    j->p.model.lora = j->o.lora.rank ? &j->o.lora : NULL;
+    if (j->p.model.lora && pp_lora_freeze(&j->p.model, frozen, err))
         return pp_fail_at(err, "--lora: ");
-    pp_model_roles(&j->model, frozen, roles);
-    j->model.roles = roles;
+    pp_model_roles(&j->p.model, frozen, roles);
+    j->p.model.roles = roles;
     return 0;
 }

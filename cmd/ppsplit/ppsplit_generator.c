@@ -18,7 +18,7 @@ static const char *const names[] = {"language", "generator", NULL};
 bool split_generates(const struct split_job *j)
 {
     size_t n = strlen(names[GENERATOR]);
-    for (const char *at = j->combine; at; at = strchr(at, ',')) {
+    for (const char *at = j->o.combine; at; at = strchr(at, ',')) {
         at += *at == ',';
         if (!strncmp(at, names[GENERATOR], n) && at[n] == '=')
             return true;
@@ -36,44 +36,44 @@ static int check_options(struct split_job *j)
         size_t i = 0;
         while (o->name && allowed[i] && strcmp(o->name, allowed[i]))
             i++;
-        if (o->name && !allowed[i] && tool_given(&j->t, o->name))
-            return tool_usage(&j->t,
+        if (o->name && !allowed[i] && tool_given(&j->p.t, o->name))
+            return tool_usage(&j->p.t,
                               "--combine with a generator prints a manifest "
                               "and excludes --%s",
                               o->name);
     }
-    for (size_t k = 0; k < j->n_edges; k++)
-        if (strcmp(j->edges[k], "language:generator"))
-            return tool_usage(&j->t,
+    for (size_t k = 0; k < j->o.n_edges; k++)
+        if (strcmp(j->o.edges[k], "language:generator"))
+            return tool_usage(&j->p.t,
                               "--edge: '%s', but the edge is "
                               "language:generator",
-                              j->edges[k]);
+                              j->o.edges[k]);
     return 0;
 }
 
 /* Finds the files that --combine names. */
 static int find_files(struct split_job *j, const char *files[N_PARTS])
 {
-    char *text = pp_arena_strdup(&j->arena, j->combine);
+    char *text = pp_arena_strdup(&j->p.arena, j->o.combine);
     for (char *item; (item = strsep(&text, ","));) {
         char *file = strchr(item, '=');
         if (!file || !file[1])
-            return tool_usage(&j->t,
+            return tool_usage(&j->p.t,
                               "--combine: '%s' is not a component and a plan, "
                               "such as language=plan.json",
                               item);
         *file++ = '\0';
-        int i = tool_word(&j->t, "--combine", item, names);
+        int i = tool_word(&j->p.t, "--combine", item, names);
         if (i < 0)
             return -1;
         if (files[i])
-            return tool_usage(&j->t, "--combine: '%s' is a second plan for it",
-                              item);
+            return tool_usage(&j->p.t,
+                              "--combine: '%s' is a second plan for it", item);
         files[i] = file;
     }
     return files[LANGUAGE] ? 0
-                           : tool_usage(&j->t, "--combine: needs a plan for "
-                                               "'language'");
+                           : tool_usage(&j->p.t, "--combine: needs a plan for "
+                                                 "'language'");
 }
 
 /* Notes what pprun cannot run of the joined plan. A table of units has no
@@ -83,24 +83,25 @@ static int say_runs(struct split_job *j, struct pp_manifest *m, bool is_table)
     const size_t at = m->n_components - 1;
     struct pp_model model;
     struct pp_err why = {0};
-    if (!is_table && pp_model_read(m->components[at].source, &model, &j->t.err))
+    if (!is_table &&
+        pp_model_read(m->components[at].source, &model, &j->p.t.err))
         return -1;
     if (!is_table &&
         tool_generator_runs(&model, at, m->components[at].source, &why))
-        tool_say_refused(&j->t, &why);
-    split_say_runs(j, m);
+        tool_say_refused(&j->p.t, &why);
+    planner_say_runs(&j->p, m);
     return 0;
 }
 
 static int print_joined(struct split_job *j, struct pp_manifest *m, int argc,
                         char **argv)
 {
-    FILE *f = tool_output(&j->t);
+    FILE *f = tool_output(&j->p.t);
     if (!f)
         return -1;
     char *command = tool_command(argc, argv);
     int rc =
-        pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->t.err);
+        pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->p.t.err);
     if (rc == 0)
         pp_manifest_write(m, f);
     free(command);
@@ -117,8 +118,8 @@ int split_add_generator(struct split_job *j, int argc, char **argv)
                  ? -1
                  : 0;
     if (rc == 0 && (split_connect(j, &plan, &generator) ||
-                    pp_manifest_add_generator(&plan, &generator, &j->t.err)))
-        rc = pp_fail_at(&j->t.err, "--combine: %s: ", files[GENERATOR]);
+                    pp_manifest_add_generator(&plan, &generator, &j->p.t.err)))
+        rc = pp_fail_at(&j->p.t.err, "--combine: %s: ", files[GENERATOR]);
     bool is_table = rc == 0 && generator.model.n_tensors == 0;
     if (rc == 0 &&
         (print_joined(j, &plan, argc, argv) || say_runs(j, &plan, is_table)))

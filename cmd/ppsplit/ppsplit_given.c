@@ -16,30 +16,30 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
     bool is_stdin = !strcmp(name, "-");
     FILE *f = is_stdin ? stdin : fopen(name, "r");
     if (!f)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT, "%s: %s", name,
                        strerror(errno));
     if (is_stdin) {
         name = "standard input";
         hint = ""; /* no model is read from there */
     }
-    int rc = pp_manifest_read(f, name, m, &j->t.err);
+    int rc = pp_manifest_read(f, name, m, &j->p.t.err);
     if (!is_stdin)
         fclose(f);
     if (rc) {
-        struct pp_err why = j->t.err;
-        j->t.err = (struct pp_err){0};
-        return pp_fail(&j->t.err, why.code, "%s%s", why.text, hint);
+        struct pp_err why = j->p.t.err;
+        j->p.t.err = (struct pp_err){0};
+        return pp_fail(&j->p.t.err, why.code, "%s%s", why.text, hint);
     }
     if (!m->has_model || !m->has_stages)
-        rc = pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: has no %s%s", name,
+        rc = pp_fail(&j->p.t.err, PP_EXIT_INPUT, "%s: has no %s%s", name,
                      m->has_model ? "stages" : "model", hint);
     else if (pp_plan_generates(pp_manifest_plan(m)))
-        rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
+        rc = pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                      "%s: has a generator, which ppsplit does not split; give "
                      "the plan of its language model",
                      name);
-    else if (m->model.trainer && j->combine)
-        rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
+    else if (m->model.trainer && j->o.combine)
+        rc = pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                      "%s: is a plan for '%s'; only plans for pprun are joined",
                      name, m->model.trainer);
     if (rc)
@@ -63,15 +63,15 @@ static int find_placement(struct split_job *j, const struct pp_manifest *m)
 {
     const struct pp_graph *g = &m->graph;
     if (has_branches(m)) {
-        j->placement = PP_PLACEMENT_LOOP;
+        j->o.placement = PP_PLACEMENT_LOOP;
         return 0;
     }
     for (int k = PP_PLACEMENT_LOOP; k <= PP_PLACEMENT_BOTH_WAYS; k++)
         if (pp_graph_is(g, (enum pp_placement)k)) {
-            j->placement = (enum pp_placement)k;
+            j->o.placement = (enum pp_placement)k;
             return 0;
         }
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                    "the manifest's stages are not in a loop, in a V or both "
                    "ways");
 }
@@ -79,8 +79,8 @@ static int find_placement(struct split_job *j, const struct pp_manifest *m)
 void split_join_modes(struct split_job *j, size_t n)
 {
     size_t s = 0;
-    j->recompute = j->stage_modes[0];
-    while (s < n && j->stage_modes[s] == j->recompute)
+    j->o.recompute = j->stage_modes[0];
+    while (s < n && j->stage_modes[s] == j->o.recompute)
         s++;
     if (s == n)
         j->stage_modes = NULL;
@@ -90,9 +90,9 @@ void split_join_modes(struct split_job *j, size_t n)
 static void take_stages(struct split_job *j, const struct pp_manifest *m)
 {
     size_t n = (size_t)(m->graph.n_stages / m->graph.n_copies);
-    j->bounds = pp_arena_alloc(&j->arena, n + 1, sizeof *j->bounds);
-    j->stage_modes = pp_arena_alloc(&j->arena, n, sizeof *j->stage_modes);
-    j->source = pp_arena_strdup(&j->arena, m->model.source);
+    j->bounds = pp_arena_alloc(&j->p.arena, n + 1, sizeof *j->bounds);
+    j->stage_modes = pp_arena_alloc(&j->p.arena, n, sizeof *j->stage_modes);
+    j->p.source = pp_arena_strdup(&j->p.arena, m->model.source);
     for (size_t s = 0; s < n; s++) {
         j->bounds[s] = m->stages[s].first_unit;
         j->stage_modes[s] = m->stages[s].recompute;
@@ -109,10 +109,10 @@ static void take_encoders(struct split_job *j, const struct pp_manifest *m)
         const struct pp_component *c = &m->components[i];
         if (!c->apart && i == 0)
             return;
-        j->meshes[i] = (struct split_encoder_mesh){
-            pp_arena_strdup(&j->arena, c->name), c->mesh, !c->apart};
-        j->n_meshes = i + 1;
-        j->encoder_ranks += c->apart ? c->mesh.pp : 0;
+        j->o.meshes[i] = (struct split_encoder_mesh){
+            pp_arena_strdup(&j->p.arena, c->name), c->mesh, !c->apart};
+        j->o.n_meshes = i + 1;
+        j->o.encoder_ranks += c->apart ? c->mesh.pp : 0;
     }
 }
 
@@ -122,16 +122,16 @@ static void take_frozen(struct split_job *j, const struct pp_manifest *m)
     size_t bytes = 1, at = 0;
     for (size_t i = 0; i < m->model.n_units; i++)
         bytes += strlen(m->model.units[i].fqn) + 1;
-    char *names = pp_arena_alloc(&j->arena, bytes, 1);
+    char *names = pp_arena_alloc(&j->p.arena, bytes, 1);
     for (size_t i = 0; i < m->model.n_units; i++)
         if (m->model.units[i].role != PP_ROLE_TRAINED)
             at += (size_t)snprintf(names + at, bytes - at, "%s%s",
                                    at ? "," : "", m->model.units[i].fqn);
-    j->freeze = at && !j->freeze ? names : j->freeze;
-    if (!m->model.lora.there || j->lora.rank)
+    j->o.freeze = at && !j->o.freeze ? names : j->o.freeze;
+    if (!m->model.lora.there || j->o.lora.rank)
         return;
-    j->lora = m->model.lora.of;
-    j->lora.targets = pp_arena_strdup(&j->arena, j->lora.targets);
+    j->o.lora = m->model.lora.of;
+    j->o.lora.targets = pp_arena_strdup(&j->p.arena, j->o.lora.targets);
 }
 
 void split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
@@ -139,27 +139,27 @@ void split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
     const struct pp_kind *kind =
         m->has_schedule ? pp_kind_find(m->schedule.kind) : NULL;
     j->given_params = m->model.params;
-    j->mtp = m->model.ahead != NULL;
-    if (m->has_microbatch && j->tokens == 0 && j->seq_len == 0) {
-        j->tokens = m->microbatch.tokens;
-        j->seq_len = m->microbatch.seq_len;
+    j->p.mtp = m->model.ahead != NULL;
+    if (m->has_microbatch && j->o.tokens == 0 && j->p.seq_len == 0) {
+        j->o.tokens = m->microbatch.tokens;
+        j->p.seq_len = m->microbatch.seq_len;
     }
-    if (m->has_microbatch && j->n_images == 0 && j->image_patches == 0) {
-        j->n_images = m->microbatch.n_images;
-        j->image_patches = m->microbatch.image_patches;
+    if (m->has_microbatch && j->o.n_images == 0 && j->o.image_patches == 0) {
+        j->o.n_images = m->microbatch.n_images;
+        j->o.image_patches = m->microbatch.image_patches;
     }
-    if (m->has_microbatch && j->n_clips == 0 && j->clip_rows == 0) {
-        j->n_clips = m->microbatch.n_clips;
-        j->clip_rows = m->microbatch.clip_rows;
+    if (m->has_microbatch && j->o.n_clips == 0 && j->o.clip_rows == 0) {
+        j->o.n_clips = m->microbatch.n_clips;
+        j->o.clip_rows = m->microbatch.clip_rows;
     }
-    if (m->has_schedule && j->n_microbatches == 0)
-        j->n_microbatches = m->schedule.n_microbatches;
-    if (kind && !j->kind)
-        j->kind = kind->name;
-    if (m->model.dtype && !j->precision)
-        j->precision = pp_precision_find(m->model.dtype);
-    if (j->device == 0)
-        j->device = m->model.gpu ? 2 : 1;
+    if (m->has_schedule && j->o.n_microbatches == 0)
+        j->o.n_microbatches = m->schedule.n_microbatches;
+    if (kind && !j->o.kind)
+        j->o.kind = kind->name;
+    if (m->model.dtype && !j->p.precision)
+        j->p.precision = pp_precision_find(m->model.dtype);
+    if (j->o.device == 0)
+        j->o.device = m->model.gpu ? 2 : 1;
     take_frozen(j, m);
 }
 
@@ -168,40 +168,39 @@ static void take_profile(struct split_job *j, const struct pp_manifest *m)
 {
     size_t n = m->profile.n_units;
     struct pp_unit_seconds *units =
-        pp_arena_alloc(&j->arena, n + 1, sizeof *units);
+        pp_arena_alloc(&j->p.arena, n + 1, sizeof *units);
     for (size_t i = 0; i < n; i++) {
         units[i] = m->profile.units[i];
-        units[i].fqn = pp_arena_strdup(&j->arena, units[i].fqn);
+        units[i].fqn = pp_arena_strdup(&j->p.arena, units[i].fqn);
     }
     j->profile = m->profile;
     j->profile.units = units;
-    j->has_profile = m->has_profile;
-    j->machine = m->machine;
-    j->has_machine = m->has_machine;
-    j->machine.gpu =
-        m->machine.gpu ? pp_arena_strdup(&j->arena, m->machine.gpu) : NULL;
+    j->p.machine = m->machine;
+    j->p.has_machine = m->has_machine;
+    j->p.machine.gpu =
+        m->machine.gpu ? pp_arena_strdup(&j->p.arena, m->machine.gpu) : NULL;
 }
 
 int split_take_given(struct split_job *j, const char *name)
 {
     struct pp_manifest m;
-    if (!j->table && !j->export && !j->svg)
-        return tool_usage(&j->t, "give the number of ranks (-p)");
-    if (j->has_method || j->n_chunks || j->layers || j->fqns || j->layout ||
-        j->compare)
-        return tool_usage(&j->t, "a manifest has its split; give -p and a "
-                                 "model to make another");
+    if (!j->p.table && !j->o.export && !j->o.svg)
+        return tool_usage(&j->p.t, "give the number of ranks (-p)");
+    if (j->rule.has_method || j->o.n_chunks || j->rule.layers || j->rule.fqns ||
+        j->rule.layout || j->o.compare)
+        return tool_usage(&j->p.t, "a manifest has its split; give -p and a "
+                                   "model to make another");
     if (split_read_manifest(j, name,
                             "; with a model give the number of ranks (-p)", &m))
         return -1;
     int rc = find_placement(j, &m);
     j->given = true;
-    if (!j->trainer_name)
-        j->trainer = pp_trainer_find(m.model.trainer);
-    j->mesh = m.mesh;
-    j->n_ranks = m.mesh.pp;
-    j->n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
-    j->method = SPLIT_FQNS;
+    if (!j->p.trainer_name)
+        j->p.trainer = pp_trainer_find(m.model.trainer);
+    j->p.mesh = m.mesh;
+    j->o.n_ranks = m.mesh.pp;
+    j->o.n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
+    j->rule.method = SPLIT_FQNS;
     take_stages(j, &m);
     take_encoders(j, &m);
     split_take_assumptions(j, &m);

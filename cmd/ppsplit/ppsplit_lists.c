@@ -28,9 +28,9 @@ static void share_seconds(const struct split_job *j, struct pp_unit_id unit,
     double *const parts[] = {s->fwd, s->input, s->weight};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         if (pp_unit_is_vision(unit))
-            pp_vision_scale(&j->request.shard, unit.encoder, parts[k]);
+            pp_vision_scale(&j->p.request.shard, unit.encoder, parts[k]);
         else
-            divide(parts[k], pp_mesh_sharers(&j->mesh));
+            divide(parts[k], pp_mesh_sharers(&j->p.mesh));
 }
 
 /* Reports whether a row of a table is for a unit. */
@@ -48,18 +48,18 @@ static int take_table(struct split_job *j, const struct pp_profile *p,
     char name[PP_FQN_TEXT];
     for (size_t i = 0; i < j->n_units; i++) {
         size_t k = p->n_units;
-        pp_model_fqn(&j->model, pp_model_unit(&j->model, i), name);
+        pp_model_fqn(&j->p.model, pp_model_unit(&j->p.model, i), name);
         while (k > 0 && !is_for(p->units[k - 1].fqn, name))
             k--;
         if (k == 0)
-            return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                           "%s: no line is for the unit '%s'", j->costs_file,
+            return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+                           "%s: no line is for the unit '%s'", j->o.costs_file,
                            name);
         units[i] = p->units[k - 1];
-        units[i].fqn = pp_arena_strdup(&j->arena, name);
-        divide(units[i].fwd, (double)j->tokens);
-        divide(units[i].input, (double)j->tokens);
-        divide(units[i].weight, (double)j->tokens);
+        units[i].fqn = pp_arena_strdup(&j->p.arena, name);
+        divide(units[i].fwd, (double)j->o.tokens);
+        divide(units[i].input, (double)j->o.tokens);
+        divide(units[i].weight, (double)j->o.tokens);
     }
     return 0;
 }
@@ -68,18 +68,18 @@ static int take_table(struct split_job *j, const struct pp_profile *p,
 static int order_costs(struct split_job *j, const struct pp_profile *p,
                        struct pp_unit_seconds *units)
 {
-    struct pp_err *err = &j->t.err;
+    struct pp_err *err = &j->p.t.err;
     char name[PP_FQN_TEXT];
     size_t at = 0;
     for (size_t i = 0; i < p->n_units; i++) {
         struct pp_unit_id u;
-        if (!pp_unit_by_fqn(&j->model, p->units[i].fqn, &u))
+        if (!pp_unit_by_fqn(&j->p.model, p->units[i].fqn, &u))
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: /units/%zu/fqn: '%s' is not in the model",
-                           j->costs_file, i, p->units[i].fqn);
+                           j->o.costs_file, i, p->units[i].fqn);
     }
     for (size_t i = 0; i < j->n_units; i++) {
-        pp_model_fqn(&j->model, pp_model_unit(&j->model, i), name);
+        pp_model_fqn(&j->p.model, pp_model_unit(&j->p.model, i), name);
         /* Begin after the last unit: the file is usually in order. */
         size_t tried = 0;
         while (tried < p->n_units && strcmp(p->units[at].fqn, name)) {
@@ -88,9 +88,9 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
         }
         if (tried == p->n_units)
             return pp_fail(err, PP_EXIT_INPUT, "%s: /units: '%s' is missing",
-                           j->costs_file, name);
+                           j->o.costs_file, name);
         units[i] = p->units[at];
-        share_seconds(j, pp_model_unit(&j->model, i), &units[i]);
+        share_seconds(j, pp_model_unit(&j->p.model, i), &units[i]);
     }
     return 0;
 }
@@ -100,17 +100,17 @@ int split_read_costs(struct split_job *j)
     struct pp_profile p;
     const void *text;
     size_t n;
-    if (!j->costs_file)
+    if (!j->o.costs_file)
         return 0;
     struct pp_unit_seconds *units =
-        pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
-    if (pp_file_map(j->costs_file, &text, &n, &j->t.err))
+        pp_arena_alloc(&j->p.arena, j->n_units, sizeof *units);
+    if (pp_file_map(j->o.costs_file, &text, &n, &j->p.t.err))
         return -1;
     bool is_table = pp_profile_is_table(text, n);
-    int rc = is_table ? pp_profile_parse_table(text, n, j->costs_file,
-                                               &j->arena, &p, &j->t.err)
-                      : pp_profile_parse(text, n, j->costs_file, &j->arena, &p,
-                                         &j->t.err);
+    int rc = is_table ? pp_profile_parse_table(text, n, j->o.costs_file,
+                                               &j->p.arena, &p, &j->p.t.err)
+                      : pp_profile_parse(text, n, j->o.costs_file, &j->p.arena,
+                                         &p, &j->p.t.err);
     pp_file_unmap(text, n);
     if (rc)
         return -1;
@@ -130,34 +130,36 @@ int split_read_costs(struct split_job *j)
 
 int split_read_speeds(struct split_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    size_t n, n_ranks = (size_t)j->n_ranks;
-    if (!j->rank_speed)
+    struct pp_err *err = &j->p.t.err;
+    size_t n, n_ranks = (size_t)j->o.n_ranks;
+    if (!j->o.rank_speed)
         return 0;
-    j->speeds = pp_arena_alloc(&j->arena, n_ranks, sizeof *j->speeds);
-    if (pp_parse_reals(j->rank_speed, "--rank-speed", 1e-6, 1e6, j->speeds,
+    j->speeds = pp_arena_alloc(&j->p.arena, n_ranks, sizeof *j->speeds);
+    if (pp_parse_reals(j->o.rank_speed, "--rank-speed", 1e-6, 1e6, j->speeds,
                        n_ranks, &n, err))
         return -1;
     if (n != n_ranks)
-        return tool_usage(&j->t, "--rank-speed: '%s' is for %zu ranks, not %zu",
-                          j->rank_speed, n, n_ranks);
+        return tool_usage(&j->p.t,
+                          "--rank-speed: '%s' is for %zu ranks, not %zu",
+                          j->o.rank_speed, n, n_ranks);
     return 0;
 }
 
 int split_read_modes(struct split_job *j)
 {
     size_t n = 0;
-    if (!j->recompute_list)
+    if (!j->o.recompute_list)
         return 0;
-    char *text = pp_arena_strdup(&j->arena, j->recompute_list);
+    char *text = pp_arena_strdup(&j->p.arena, j->o.recompute_list);
     j->stage_modes =
-        pp_arena_alloc(&j->arena, j->n_stages, sizeof *j->stage_modes);
+        pp_arena_alloc(&j->p.arena, j->n_stages, sizeof *j->stage_modes);
     for (char *item; (item = strsep(&text, ",")); n++)
         if (n < j->n_stages) /* the words were checked with the options */
             (void)pp_recompute_find(item, &j->stage_modes[n]);
     if (n != j->n_stages)
-        return tool_usage(&j->t, "--recompute: '%s' is for %zu stages, not %zu",
-                          j->recompute_list, n, j->n_stages);
+        return tool_usage(&j->p.t,
+                          "--recompute: '%s' is for %zu stages, not %zu",
+                          j->o.recompute_list, n, j->n_stages);
     return 0;
 }
 
@@ -177,7 +179,7 @@ struct name_reader {
 static bool find_unit(struct name_reader *r, const char *name,
                       struct pp_unit_id *u)
 {
-    const struct pp_model *m = &r->j->model;
+    const struct pp_model *m = &r->j->p.model;
     if (pp_unit_by_fqn(m, name, u))
         return true;
     if (!pp_torchtitan_by_fqn(m, name, u))
@@ -189,11 +191,11 @@ static bool find_unit(struct name_reader *r, const char *name,
 static void name_unit(const struct name_reader *r, size_t i,
                       char buf[PP_FQN_TEXT])
 {
-    struct pp_unit_id u = pp_model_unit(&r->j->model, i);
+    struct pp_unit_id u = pp_model_unit(&r->j->p.model, i);
     if (r->torchtitan)
         pp_torchtitan_fqn(u, PP_TORCHTITAN_LM_HEAD, buf);
     else
-        pp_model_fqn(&r->j->model, u, buf);
+        pp_model_fqn(&r->j->p.model, u, buf);
 }
 
 static int read_name(struct name_reader *r, int stage, size_t item)
@@ -201,16 +203,16 @@ static int read_name(struct name_reader *r, int stage, size_t item)
     struct split_job *j = r->j;
     struct pp_unit_id u;
     const char *name, *wrong = NULL;
-    if (pp_scan_string(&r->scan, &j->arena, &name, &j->t.err))
+    if (pp_scan_string(&r->scan, &j->p.arena, &name, &j->p.t.err))
         return -1;
     if (!find_unit(r, name, &u))
         wrong = "is not in the model";
-    else if (r->seen[pp_model_index(&j->model, u)])
+    else if (r->seen[pp_model_index(&j->p.model, u)])
         wrong = "appears twice";
     if (wrong)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: /%d/%zu: '%s' %s",
-                       j->fqns, stage, item, name, wrong);
-    size_t i = pp_model_index(&j->model, u);
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT, "%s: /%d/%zu: '%s' %s",
+                       j->rule.fqns, stage, item, name, wrong);
+    size_t i = pp_model_index(&j->p.model, u);
     r->seen[i] = true;
     if (i == r->next)
         r->next++;
@@ -222,7 +224,7 @@ static int read_name(struct name_reader *r, int stage, size_t item)
 static int read_stages(struct name_reader *r)
 {
     struct split_job *j = r->j;
-    struct pp_err *err = &j->t.err;
+    struct pp_err *err = &j->p.t.err;
     size_t n = 0, total = 0;
     int more, inner;
     if (pp_scan_expect(&r->scan, '[', err))
@@ -243,8 +245,8 @@ static int read_stages(struct name_reader *r)
     if (more || pp_scan_end(&r->scan, err))
         return -1;
     if (n != j->n_stages)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: %zu stages, not %zu", j->fqns,
-                       n, j->n_stages);
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %zu stages, not %zu",
+                       j->rule.fqns, n, j->n_stages);
     return 0;
 }
 
@@ -253,26 +255,26 @@ static int read_stages(struct name_reader *r)
 static int check_names(const struct name_reader *r)
 {
     struct split_job *j = r->j;
-    struct pp_err *err = &j->t.err;
+    struct pp_err *err = &j->p.t.err;
     char name[PP_FQN_TEXT], other[PP_FQN_TEXT];
     for (size_t i = 0; i < j->n_units; i++)
         if (!r->seen[i]) {
             name_unit(r, i, name);
-            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is missing", j->fqns,
-                           name);
+            return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is missing",
+                           j->rule.fqns, name);
         }
     if (r->late < j->n_units) {
         name_unit(r, r->late, name);
         name_unit(r, r->late - 1, other);
         return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' comes before '%s'",
-                       j->fqns, name, other);
+                       j->rule.fqns, name, other);
     }
     if (j->bounds[1] == 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: /0: the first stage holds no unit", j->fqns);
+                       "%s: /0: the first stage holds no unit", j->rule.fqns);
     if (j->bounds[j->n_stages - 1] == j->n_units)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: /%zu: the last stage holds no unit", j->fqns,
+                       "%s: /%zu: the last stage holds no unit", j->rule.fqns,
                        j->n_stages - 1);
     return 0;
 }
@@ -282,10 +284,10 @@ int split_read_fqns(struct split_job *j)
     const void *text;
     size_t bytes;
     struct name_reader r = {.j = j, .late = j->n_units};
-    r.seen = pp_arena_alloc(&j->arena, j->n_units, sizeof *r.seen);
-    if (pp_file_map(j->fqns, &text, &bytes, &j->t.err))
+    r.seen = pp_arena_alloc(&j->p.arena, j->n_units, sizeof *r.seen);
+    if (pp_file_map(j->rule.fqns, &text, &bytes, &j->p.t.err))
         return -1;
-    r.scan = (struct pp_scan){.text = text, .n = bytes, .name = j->fqns};
+    r.scan = (struct pp_scan){.text = text, .n = bytes, .name = j->rule.fqns};
     j->bounds[0] = 0;
     int rc = read_stages(&r) || check_names(&r) ? -1 : 0;
     pp_file_unmap(text, bytes);
@@ -309,8 +311,8 @@ static int read_type(struct type_reader *r)
     static const char symbols[] = "EtmL";
     static const char blanks[] = " \t\n\r\f\v";
     const char *text;
-    struct pp_err *err = &r->j->t.err;
-    if (pp_scan_string(&r->scan, &r->j->arena, &text, err))
+    struct pp_err *err = &r->j->p.t.err;
+    if (pp_scan_string(&r->scan, &r->j->p.arena, &text, err))
         return -1;
     const char *word = text + strspn(text, blanks);
     size_t length = strlen(word);
@@ -329,7 +331,7 @@ static int read_type(struct type_reader *r)
 
 static int read_types(struct type_reader *r)
 {
-    struct pp_err *err = &r->j->t.err;
+    struct pp_err *err = &r->j->p.t.err;
     size_t n = 0;
     int more, inner;
     if (pp_scan_expect(&r->scan, '[', err))
@@ -351,18 +353,18 @@ static int read_types(struct type_reader *r)
 
 int split_read_layout(struct split_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    size_t n = strlen(j->layout);
-    if (j->layout[0] != '[') {
-        if (pp_layout_expand(j->layout, &j->arena, &j->symbols, err))
+    struct pp_err *err = &j->p.t.err;
+    size_t n = strlen(j->rule.layout);
+    if (j->rule.layout[0] != '[') {
+        if (pp_layout_expand(j->rule.layout, &j->p.arena, &j->symbols, err))
             return pp_fail_at(err, "--layout: ");
         return 0;
     }
     /* A symbol replaces more than one character, so n + 1 is enough. */
     struct type_reader r = {
         .j = j,
-        .scan = {.text = j->layout, .n = n, .name = "--layout"},
-        .out = pp_arena_alloc(&j->arena, n + 1, 1),
+        .scan = {.text = j->rule.layout, .n = n, .name = "--layout"},
+        .out = pp_arena_alloc(&j->p.arena, n + 1, 1),
     };
     j->symbols = r.out;
     return read_types(&r);

@@ -11,9 +11,9 @@
  * and says more. */
 static bool divides(const struct split_job *j)
 {
-    size_t n = j->model.moe.n_experts;
-    return n && n % (size_t)j->mesh.ep == 0 &&
-           j->mesh.ep <= PP_MOST_EXPERT_RANKS;
+    size_t n = j->p.model.moe.n_experts;
+    return n && n % (size_t)j->p.mesh.ep == 0 &&
+           j->p.mesh.ep <= PP_MOST_EXPERT_RANKS;
 }
 
 /* Scales the seconds of a unit by the operations of the fullest rank of the
@@ -32,44 +32,44 @@ static void scale_unit(const struct pp_shard *plan, const struct pp_shard *run,
 static const struct pp_expert_loads *find_loads(struct split_job *j, size_t i)
 {
     const struct pp_unit_seconds *u = &j->profile.units[i];
-    size_t n = j->model.moe.n_experts;
+    size_t n = j->p.model.moe.n_experts;
     if (u->experts.n_experts == n)
         return &u->experts;
-    pp_fail(&j->t.err, PP_EXIT_INPUT,
+    pp_fail(&j->p.t.err, PP_EXIT_INPUT,
             "%s: '%s' has loads of '%zu' experts, but the model has %zu",
-            j->costs_file, u->fqn, u->experts.n_experts, n);
+            j->o.costs_file, u->fqn, u->experts.n_experts, n);
     return NULL;
 }
 
 int split_use_loads(struct split_job *j, const struct pp_profile *p)
 {
-    struct pp_shard run = j->request.shard;
+    struct pp_shard run = j->p.request.shard;
     double *was, *is;
     if (!p->expert_ranks || !divides(j))
         return 0;
-    was = pp_arena_alloc(&j->arena, j->model.n_layers + 1, sizeof *was);
-    is = pp_arena_alloc(&j->arena, j->model.n_layers + 1, sizeof *is);
+    was = pp_arena_alloc(&j->p.arena, j->p.model.n_layers + 1, sizeof *was);
+    is = pp_arena_alloc(&j->p.arena, j->p.model.n_layers + 1, sizeof *is);
     run.skew = was;
     for (size_t i = 0; i < j->n_units; i++) {
-        struct pp_unit_id u = pp_model_unit(&j->model, i);
-        if (u.kind != PP_UNIT_LAYER || u.layer >= j->model.n_layers)
+        struct pp_unit_id u = pp_model_unit(&j->p.model, i);
+        if (u.kind != PP_UNIT_LAYER || u.layer >= j->p.model.n_layers)
             continue;
         was[u.layer] = is[u.layer] = 1;
-        if (!pp_layer_set_has(&j->model.moe.layers, u.layer))
+        if (!pp_layer_set_has(&j->p.model.moe.layers, u.layer))
             continue;
         const struct pp_expert_loads *l = find_loads(j, i);
         if (!l)
             return -1;
         was[u.layer] =
             pp_expert_loads_skew(l, p->expert_ranks, p->expert_group);
-        is[u.layer] = pp_expert_loads_skew(l, (size_t)j->mesh.ep,
-                                           pp_expert_group(&j->mesh));
+        is[u.layer] = pp_expert_loads_skew(l, (size_t)j->p.mesh.ep,
+                                           pp_expert_group(&j->p.mesh));
     }
-    j->request.shard.skew = is;
+    j->p.request.shard.skew = is;
     for (size_t i = 0; i < j->n_units; i++) {
-        struct pp_unit_id u = pp_model_unit(&j->model, i);
-        if (u.kind == PP_UNIT_LAYER && u.layer < j->model.n_layers)
-            scale_unit(&j->request.shard, &run, u, &j->profile.units[i]);
+        struct pp_unit_id u = pp_model_unit(&j->p.model, i);
+        if (u.kind == PP_UNIT_LAYER && u.layer < j->p.model.n_layers)
+            scale_unit(&j->p.request.shard, &run, u, &j->profile.units[i]);
     }
     return 0;
 }

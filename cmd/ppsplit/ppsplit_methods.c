@@ -24,20 +24,20 @@ const char *const split_method_names[] = {
 
 static int check_both_ways(struct split_job *j)
 {
-    struct tool *t = &j->t;
-    if (j->placement != PP_PLACEMENT_BOTH_WAYS)
+    struct tool *t = &j->p.t;
+    if (j->o.placement != PP_PLACEMENT_BOTH_WAYS)
         return 0;
-    if (j->n_ranks % 2)
+    if (j->o.n_ranks % 2)
         return tool_usage(t,
                           "--placement both-ways needs an even number of "
                           "ranks, not '%" PRId64 "'",
-                          j->n_ranks);
-    if (j->n_chunks > 1)
+                          j->o.n_ranks);
+    if (j->o.n_chunks > 1)
         return tool_usage(t,
                           "--placement both-ways has one stage of each copy "
                           "on a rank, not '%" PRId64 "' (-c)",
-                          j->n_chunks);
-    if (j->export)
+                          j->o.n_chunks);
+    if (j->o.export)
         return tool_usage(t, "--export: no other system places stages both "
                              "ways");
     return 0;
@@ -45,33 +45,33 @@ static int check_both_ways(struct split_job *j)
 
 static int check_joint(struct split_job *j)
 {
-    struct tool *t = &j->t;
-    if (j->method != SPLIT_JOINT)
+    struct tool *t = &j->p.t;
+    if (j->rule.method != SPLIT_JOINT)
         return 0;
-    if (j->kind)
+    if (j->o.kind)
         return tool_usage(t, "--method joint chooses the schedule; omit -s");
-    if (j->recompute_list)
+    if (j->o.recompute_list)
         return tool_usage(t, "--method joint chooses the stages; give one mode "
                              "of --recompute, or auto");
-    if (j->placement == PP_PLACEMENT_BOTH_WAYS || j->encoder_ranks)
+    if (j->o.placement == PP_PLACEMENT_BOTH_WAYS || j->o.encoder_ranks)
         return tool_usage(t, "--method joint has no %s",
-                          j->encoder_ranks ? "--encoder-ranks"
-                                           : "--placement both-ways");
+                          j->o.encoder_ranks ? "--encoder-ranks"
+                                             : "--placement both-ways");
     return 0;
 }
 
 int split_check_methods(struct split_job *j)
 {
-    struct tool *t = &j->t;
-    if (j->method == SPLIT_LAYOUT && !j->layout)
+    struct tool *t = &j->p.t;
+    if (j->rule.method == SPLIT_LAYOUT && !j->rule.layout)
         return tool_usage(t, "--method layout needs --layout");
-    if (j->method == SPLIT_TYPE && (!j->type || !*j->type))
+    if (j->rule.method == SPLIT_TYPE && (!j->rule.type || !*j->rule.type))
         return tool_usage(t, "--method type needs an expression: type:REGEX");
-    if ((j->method == SPLIT_LAYOUT || j->method == SPLIT_MEGATRON) &&
-        j->placement != PP_PLACEMENT_LOOP)
+    if ((j->rule.method == SPLIT_LAYOUT || j->rule.method == SPLIT_MEGATRON) &&
+        j->o.placement != PP_PLACEMENT_LOOP)
         return tool_usage(t, "Megatron places stages in a loop, not %s",
-                          j->placement == PP_PLACEMENT_V ? "in a V"
-                                                         : "both ways");
+                          j->o.placement == PP_PLACEMENT_V ? "in a V"
+                                                           : "both ways");
     return check_both_ways(j) || check_joint(j) ? -1 : 0;
 }
 
@@ -85,80 +85,80 @@ static size_t weight_of(int64_t given)
 /* Sets n_chunks by torchtitan's rule, and refuses another -c. */
 static int torchtitan_chunks(struct split_job *j)
 {
-    bool automodel = j->method == SPLIT_AUTOMODEL;
+    bool automodel = j->rule.method == SPLIT_AUTOMODEL;
     size_t n_stages;
     const struct pp_torchtitan t = {
-        .n_layers = j->model.n_layers,
-        .input_weight = automodel ? 0 : weight_of(j->input_weight),
-        .output_weight = automodel ? 0 : weight_of(j->output_weight),
-        .n_ranks = (size_t)j->n_ranks,
-        .layers_per_stage = (size_t)j->layers_per_stage,
-        .kind = j->stages_kind,
-        .round = j->round,
+        .n_layers = j->p.model.n_layers,
+        .input_weight = automodel ? 0 : weight_of(j->rule.input_weight),
+        .output_weight = automodel ? 0 : weight_of(j->rule.output_weight),
+        .n_ranks = (size_t)j->o.n_ranks,
+        .layers_per_stage = (size_t)j->rule.layers_per_stage,
+        .kind = j->rule.stages_kind,
+        .round = j->rule.round,
     };
-    if (pp_torchtitan_stages(&t, SPLIT_MAX_RANKS, &n_stages, &j->t.err))
+    if (pp_torchtitan_stages(&t, SPLIT_MAX_RANKS, &n_stages, &j->p.t.err))
         return -1;
-    int64_t chunks = (int64_t)n_stages / j->n_ranks;
-    if (j->n_chunks > 0 && j->n_chunks != chunks)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    int64_t chunks = (int64_t)n_stages / j->o.n_ranks;
+    if (j->o.n_chunks > 0 && j->o.n_chunks != chunks)
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "-c: '%" PRId64 "', but %s's rule makes %" PRId64
                        " chunks on each rank",
-                       j->n_chunks, automodel ? "NeMo-Automodel" : "torchtitan",
-                       chunks);
-    j->n_chunks = chunks;
+                       j->o.n_chunks,
+                       automodel ? "NeMo-Automodel" : "torchtitan", chunks);
+    j->o.n_chunks = chunks;
     return 0;
 }
 
 static int layout_chunks(struct split_job *j)
 {
     struct pp_layout_check check = {
-        .n_ranks = (size_t)j->n_ranks,
-        .n_chunks = (size_t)j->n_chunks,
-        .n_layers = j->model.n_layers,
-        .n_mtp = j->model.n_mtp,
+        .n_ranks = (size_t)j->o.n_ranks,
+        .n_chunks = (size_t)j->o.n_chunks,
+        .n_layers = j->p.model.n_layers,
+        .n_mtp = j->p.model.n_mtp,
     };
     if (split_read_layout(j))
         return -1;
-    if (pp_layout_check(j->symbols, &check, &j->t.err))
-        return pp_fail_at(&j->t.err, "--layout: ");
-    j->n_chunks = (int64_t)check.n_chunks;
+    if (pp_layout_check(j->symbols, &check, &j->p.t.err))
+        return pp_fail_at(&j->p.t.err, "--layout: ");
+    j->o.n_chunks = (int64_t)check.n_chunks;
     return 0;
 }
 
 static int pattern_chunks(struct split_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    size_t n, layers = j->model.n_layers;
-    if (pp_hybrid_parse(j->pattern, &j->hybrid, err))
+    struct pp_err *err = &j->p.t.err;
+    size_t n, layers = j->p.model.n_layers;
+    if (pp_hybrid_parse(j->rule.pattern, &j->hybrid, err))
         return pp_fail_at(err, "--hybrid-layer-pattern: ");
     if (j->hybrid.n_layers != layers)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--hybrid-layer-pattern: '%s' has %zu layers, the model "
                        "has %zu",
-                       j->pattern, j->hybrid.n_layers, layers);
-    if (j->hybrid.n_mtp != j->model.n_mtp)
+                       j->rule.pattern, j->hybrid.n_layers, layers);
+    if (j->hybrid.n_mtp != j->p.model.n_mtp)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--hybrid-layer-pattern: '%s' has %zu depths of "
                        "multi-token prediction, the model has %zu",
-                       j->pattern, j->hybrid.n_mtp, j->model.n_mtp);
-    if (pp_hybrid_chunks(&j->hybrid, (size_t)j->n_ranks, (size_t)j->n_chunks,
-                         &n, err))
+                       j->rule.pattern, j->hybrid.n_mtp, j->p.model.n_mtp);
+    if (pp_hybrid_chunks(&j->hybrid, (size_t)j->o.n_ranks,
+                         (size_t)j->o.n_chunks, &n, err))
         return pp_fail_at(err, "--hybrid-layer-pattern: ");
-    j->n_chunks = (int64_t)n;
+    j->o.n_chunks = (int64_t)n;
     return 0;
 }
 
 static int set_experts(struct split_job *j)
 {
-    struct pp_model *m = &j->model;
-    if (!j->moe_layer_freq)
+    struct pp_model *m = &j->p.model;
+    if (!j->p.moe_layer_freq)
         return 0;
     if (!m->moe.n_experts)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--moe-layer-freq: '%s' has no experts", j->source);
-    if (pp_moe_frequency(j->moe_layer_freq, m->n_layers, &m->moe.layers,
-                         &j->t.err))
-        return pp_fail_at(&j->t.err, "--moe-layer-freq: ");
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+                       "--moe-layer-freq: '%s' has no experts", j->p.source);
+    if (pp_moe_frequency(j->p.moe_layer_freq, m->n_layers, &m->moe.layers,
+                         &j->p.t.err))
+        return pp_fail_at(&j->p.t.err, "--moe-layer-freq: ");
     return 0;
 }
 
@@ -167,19 +167,20 @@ int split_set_chunks(struct split_job *j)
     int rc = 0;
     if (set_experts(j))
         return -1;
-    if (j->method == SPLIT_LAYOUT)
+    if (j->rule.method == SPLIT_LAYOUT)
         rc = layout_chunks(j);
-    else if (j->pattern)
+    else if (j->rule.pattern)
         rc = pattern_chunks(j);
-    else if (j->layers_per_stage > 0 || j->stages_kind != PP_STAGES_ANY)
+    else if (j->rule.layers_per_stage > 0 ||
+             j->rule.stages_kind != PP_STAGES_ANY)
         rc = torchtitan_chunks(j);
-    if (j->n_chunks == 0 && j->method != SPLIT_JOINT)
-        j->n_chunks = 1;
-    if (rc == 0 && j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    if (j->o.n_chunks == 0 && j->rule.method != SPLIT_JOINT)
+        j->o.n_chunks = 1;
+    if (rc == 0 && j->o.n_ranks * j->o.n_chunks > SPLIT_MAX_RANKS)
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%" PRId64 " ranks of %" PRId64
                        " chunks are more than %d stages",
-                       j->n_ranks, j->n_chunks, SPLIT_MAX_RANKS);
+                       j->o.n_ranks, j->o.n_chunks, SPLIT_MAX_RANKS);
     return rc;
 }
 
@@ -187,9 +188,9 @@ int split_set_chunks(struct split_job *j)
 
 static int read_layers(struct split_job *j, size_t *counts)
 {
-    struct pp_err *err = &j->t.err;
+    struct pp_err *err = &j->p.t.err;
     size_t n = 0, sum = 0;
-    char *text = pp_arena_strdup(&j->arena, j->layers);
+    char *text = pp_arena_strdup(&j->p.arena, j->rule.layers);
     for (char *item; (item = strsep(&text, ",")); n++) {
         int64_t v;
         if (pp_parse_int(item, "--layers", 0, INT32_MAX, &v, err))
@@ -200,12 +201,12 @@ static int read_layers(struct split_job *j, size_t *counts)
     }
     if (n != j->n_stages)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "--layers: '%s' is for %zu stages, not %zu", j->layers,
-                       n, j->n_stages);
-    if (sum != j->model.n_layers)
+                       "--layers: '%s' is for %zu stages, not %zu",
+                       j->rule.layers, n, j->n_stages);
+    if (sum != j->p.model.n_layers)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "--layers: '%s' adds up to %zu, not %zu", j->layers, sum,
-                       j->model.n_layers);
+                       "--layers: '%s' adds up to %zu, not %zu", j->rule.layers,
+                       sum, j->p.model.n_layers);
     return 0;
 }
 
@@ -213,12 +214,12 @@ static int read_layers(struct split_job *j, size_t *counts)
  * too. */
 static int count_uniform(struct split_job *j, size_t *counts)
 {
-    size_t layers = j->model.n_layers;
+    size_t layers = j->p.model.n_layers;
     if (j->n_stages > layers)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%zu stages are too many for %zu layers", j->n_stages,
                        layers);
-    if (pp_split_uniform(layers, j->n_stages, j->bounds, &j->t.err))
+    if (pp_split_uniform(layers, j->n_stages, j->bounds, &j->p.t.err))
         return -1;
     for (size_t s = 0; s < j->n_stages; s++)
         counts[s] = j->bounds[s + 1] - j->bounds[s];
@@ -227,55 +228,58 @@ static int count_uniform(struct split_job *j, size_t *counts)
 
 static int count_colossalai(struct split_job *j, size_t *counts)
 {
-    size_t layers = j->model.n_layers, encoder = (size_t)j->encoder_layers;
+    size_t layers = j->p.model.n_layers,
+           encoder = (size_t)j->rule.encoder_layers;
     size_t decoder_stage;
-    if (j->encoder_layers < 0)
-        return pp_split_colossalai(layers, j->n_stages, counts, &j->t.err);
+    if (j->rule.encoder_layers < 0)
+        return pp_split_colossalai(layers, j->n_stages, counts, &j->p.t.err);
     if (encoder > layers)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "--encoder-layers: '%zu' is more than the model's %zu",
                        encoder, layers);
     return pp_split_encoder_decoder(encoder, layers - encoder, j->n_stages,
-                                    counts, &decoder_stage, &j->t.err);
+                                    counts, &decoder_stage, &j->p.t.err);
 }
 
 static int count_megatron(struct split_job *j, size_t *counts)
 {
     const struct pp_megatron m = {
-        .n_layers = j->model.n_layers,
-        .n_ranks = (size_t)j->n_ranks,
-        .n_chunks = (size_t)j->n_chunks,
-        .first = (size_t)j->first,
-        .last = (size_t)j->last,
-        .embedding = j->account_embedding,
-        .loss = j->account_loss,
+        .n_layers = j->p.model.n_layers,
+        .n_ranks = (size_t)j->o.n_ranks,
+        .n_chunks = (size_t)j->o.n_chunks,
+        .first = (size_t)j->rule.first,
+        .last = (size_t)j->rule.last,
+        .embedding = j->rule.account_embedding,
+        .loss = j->rule.account_loss,
     };
-    return j->pattern ? pp_hybrid_split(&j->hybrid, &m, counts, &j->t.err)
-                      : pp_split_megatron(&m, counts, &j->t.err);
+    return j->rule.pattern
+               ? pp_hybrid_split(&j->hybrid, &m, counts, &j->p.t.err)
+               : pp_split_megatron(&m, counts, &j->p.t.err);
 }
 
 /* Sets the decoder layers of each stage. */
 static int count_layers(struct split_job *j, size_t *counts)
 {
-    struct pp_err *err = &j->t.err;
-    switch (j->method) {
+    struct pp_err *err = &j->p.t.err;
+    switch (j->rule.method) {
     case SPLIT_LAYERS:
         return read_layers(j, counts);
     case SPLIT_UNIFORM:
     case SPLIT_AUTOMODEL:
         return count_uniform(j, counts);
     case SPLIT_WEIGHTS:
-        return pp_split_weights(j->model.n_layers, j->n_stages,
-                                weight_of(j->input_weight),
-                                weight_of(j->output_weight), counts, err);
+        return pp_split_weights(j->p.model.n_layers, j->n_stages,
+                                weight_of(j->rule.input_weight),
+                                weight_of(j->rule.output_weight), counts, err);
     case SPLIT_LAYOUT:
         pp_layout_counts(j->symbols, counts);
         return 0;
     case SPLIT_COLOSSALAI:
         return count_colossalai(j, counts);
     case SPLIT_COLOSSALAI_LEGACY:
-        return pp_split_colossalai_legacy(j->model.n_layers, (size_t)j->n_ranks,
-                                          (size_t)j->n_chunks, counts, err);
+        return pp_split_colossalai_legacy(j->p.model.n_layers,
+                                          (size_t)j->o.n_ranks,
+                                          (size_t)j->o.n_chunks, counts, err);
     default:
         return count_megatron(j, counts);
     }
@@ -293,17 +297,17 @@ static void set_symbols(struct split_job *j)
         }
         at++;
         layers += *s == 't';
-        at += *s == 't' && layers == j->model.n_layers;
+        at += *s == 't' && layers == j->p.model.n_layers;
     }
 }
 
 static int split_by_layers(struct split_job *j)
 {
-    size_t *counts = pp_arena_alloc(&j->arena, j->n_stages, sizeof *counts);
+    size_t *counts = pp_arena_alloc(&j->p.arena, j->n_stages, sizeof *counts);
     if (count_layers(j, counts))
         return -1;
-    pp_split_layer_bounds(&j->model, counts, j->n_stages, j->bounds);
-    if (j->method == SPLIT_LAYOUT && j->model.n_mtp > 0)
+    pp_split_layer_bounds(&j->p.model, counts, j->n_stages, j->bounds);
+    if (j->rule.method == SPLIT_LAYOUT && j->p.model.n_mtp > 0)
         set_symbols(j);
     return 0;
 }
@@ -313,53 +317,56 @@ static int split_by_layers(struct split_job *j)
 /* Sets the weight of a unit to 1 if its class matches, otherwise to 0. */
 static int match_types(struct split_job *j, double *weights)
 {
-    struct pp_err *err = &j->t.err;
+    struct pp_err *err = &j->p.t.err;
     regex_t regex;
     char class[PP_FQN_TEXT], why[128];
     bool any = false;
-    int rc = regcomp(&regex, j->type, REG_EXTENDED | REG_ICASE | REG_NOSUB);
+    int rc =
+        regcomp(&regex, j->rule.type, REG_EXTENDED | REG_ICASE | REG_NOSUB);
     if (rc) {
         regerror(rc, &regex, why, sizeof why);
-        return pp_fail(err, PP_EXIT_INPUT, "--method: 'type:%s': %s", j->type,
-                       why);
+        return pp_fail(err, PP_EXIT_INPUT, "--method: 'type:%s': %s",
+                       j->rule.type, why);
     }
     for (size_t i = 0; i < j->n_units; i++) {
-        pp_unit_class(&j->model, pp_model_unit(&j->model, i), class);
+        pp_unit_class(&j->p.model, pp_model_unit(&j->p.model, i), class);
         weights[i] = regexec(&regex, class, 0, NULL, 0) == 0;
         any |= weights[i] > 0;
     }
     regfree(&regex);
     if (any)
         return 0;
-    pp_unit_class(&j->model,
-                  pp_model_unit(&j->model, pp_model_n_first(&j->model)), class);
+    pp_unit_class(&j->p.model,
+                  pp_model_unit(&j->p.model, pp_model_n_first(&j->p.model)),
+                  class);
     return pp_fail(err, PP_EXIT_INPUT,
                    "--method: no class matches 'type:%s'; a layer is a '%s'",
-                   j->type, class);
+                   j->rule.type, class);
 }
 
 static int split_by_units(struct split_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    if (pp_split_check_stages(&j->model, j->n_stages, err))
+    struct pp_err *err = &j->p.t.err;
+    if (pp_split_check_stages(&j->p.model, j->n_stages, err))
         return -1;
-    if (j->method == SPLIT_UNIFORM_UNITS)
+    if (j->rule.method == SPLIT_UNIFORM_UNITS)
         return pp_split_uniform(j->n_units, j->n_stages, j->bounds, err);
-    double *weights = pp_arena_alloc(&j->arena, j->n_units, sizeof *weights);
+    double *weights = pp_arena_alloc(&j->p.arena, j->n_units, sizeof *weights);
     for (size_t i = 0; i < j->n_units; i++)
-        weights[i] =
-            (double)pp_unit_n_params(&j->model, pp_model_unit(&j->model, i));
-    if (j->method == SPLIT_TYPE && match_types(j, weights))
+        weights[i] = (double)pp_unit_n_params(&j->p.model,
+                                              pp_model_unit(&j->p.model, i));
+    if (j->rule.method == SPLIT_TYPE && match_types(j, weights))
         return -1;
     return pp_split_deepspeed(weights, j->n_units, j->n_stages, j->bounds, err);
 }
 
 int split_set_bounds(struct split_job *j)
 {
-    if (j->method == SPLIT_BALANCED || j->method == SPLIT_JOINT || j->bounds)
+    if (j->rule.method == SPLIT_BALANCED || j->rule.method == SPLIT_JOINT ||
+        j->bounds)
         return 0;
-    j->bounds = pp_arena_alloc(&j->arena, j->n_stages + 1, sizeof *j->bounds);
-    switch (j->method) {
+    j->bounds = pp_arena_alloc(&j->p.arena, j->n_stages + 1, sizeof *j->bounds);
+    switch (j->rule.method) {
     case SPLIT_FQNS:
         return split_read_fqns(j);
     case SPLIT_PARAMETERS:

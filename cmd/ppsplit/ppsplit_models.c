@@ -135,8 +135,8 @@ static void print_table(FILE *f)
 
 int split_print_models(struct split_job *j)
 {
-    FILE *f = tool_output(&j->t);
+    FILE *f = tool_output(&j->p.t);
     if (f)
-        (j->json ? write_json : print_table)(f);
+        (j->p.json ? write_json : print_table)(f);
     return f ? 0 : -1;
 }

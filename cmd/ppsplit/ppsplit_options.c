@@ -22,12 +22,12 @@ static int set_method(struct split_job *j, int method)
 {
     if (method < 0)
         return -1;
-    if (j->has_method && j->method != (enum split_method)method)
-        return tool_usage(&j->t, "methods '%s' and '%s' exclude each other",
-                          split_method_names[j->method],
+    if (j->rule.has_method && j->rule.method != (enum split_method)method)
+        return tool_usage(&j->p.t, "methods '%s' and '%s' exclude each other",
+                          split_method_names[j->rule.method],
                           split_method_names[method]);
-    j->has_method = true;
-    j->method = (enum split_method)method;
+    j->rule.has_method = true;
+    j->rule.method = (enum split_method)method;
     return 0;
 }
 
@@ -40,7 +40,7 @@ static int parse_method(struct tool *t, const struct tool_option *o,
     (void)o;
     if (strncmp(arg, type, strlen(type)) != 0)
         return set_method(j, tool_word(t, "--method", arg, split_method_names));
-    j->type = arg + strlen(type);
+    j->rule.type = arg + strlen(type);
     return set_method(j, SPLIT_TYPE);
 }
 
@@ -87,17 +87,17 @@ static int parse_recompute(struct tool *t, const struct tool_option *o,
                            const char *arg)
 {
     struct split_job *j = t->base;
-    char *text = pp_arena_strdup(&j->arena, arg);
+    char *text = pp_arena_strdup(&j->p.arena, arg);
     (void)o;
-    j->recompute = PP_RECOMPUTE_NONE;
-    j->recompute_auto = !strcmp(arg, "auto");
-    j->recompute_list = strchr(arg, ',') ? arg : NULL;
-    for (char *item; !j->recompute_auto && (item = strsep(&text, ","));) {
+    j->o.recompute = PP_RECOMPUTE_NONE;
+    j->o.recompute_auto = !strcmp(arg, "auto");
+    j->o.recompute_list = strchr(arg, ',') ? arg : NULL;
+    for (char *item; !j->o.recompute_auto && (item = strsep(&text, ","));) {
         int mode = tool_word(t, "--recompute", item, pp_recompute_names);
         if (mode < 0)
             return -1;
-        if (!j->recompute_list)
-            j->recompute = (enum pp_recompute)mode;
+        if (!j->o.recompute_list)
+            j->o.recompute = (enum pp_recompute)mode;
     }
     return 0;
 }
@@ -115,10 +115,10 @@ static int parse_zero(struct tool *t, const struct tool_option *o,
         return tool_usage(t, "--zero: '2' saves nothing in a pipeline, as "
                              "gradients are whole until the last backward of "
                              "their stage; use 1, or 3 to divide weights");
-    j->zero = tool_word(t, "--zero", arg, o->words);
-    j->mesh.whole_state = j->zero == 0;
-    j->mesh.divided_weights = j->zero == 2;
-    return j->zero < 0 ? -1 : 0;
+    j->o.zero = tool_word(t, "--zero", arg, o->words);
+    j->p.mesh.whole_state = j->o.zero == 0;
+    j->p.mesh.divided_weights = j->o.zero == 2;
+    return j->o.zero < 0 ? -1 : 0;
 }
 
 static int parse_mesh_order(struct tool *t, const struct tool_option *o,
@@ -126,7 +126,7 @@ static int parse_mesh_order(struct tool *t, const struct tool_option *o,
 {
     struct split_job *j = t->base;
     (void)o;
-    if (pp_mesh_read_order(&j->mesh, arg))
+    if (pp_mesh_read_order(&j->p.mesh, arg))
         return 0;
     return tool_usage(
         t,
@@ -135,76 +135,78 @@ static int parse_mesh_order(struct tool *t, const struct tool_option *o,
         arg);
 }
 
-#define AT(member) SPLIT_AT(member)
+#define AT(member) TOOL_AT(struct split_job, member)
 
 const struct tool_option split_options[] = {
     {.group = "Model"},
-    {0, "units", "FILE", "a table of units instead of a model", AT(units)},
-    SPLIT_SEQ_LEN,
+    {0, "units", "FILE", "a table of units instead of a model", AT(o.units)},
+    {PLANNER_SEQ_LEN},
     {0, "micro-batch-tokens", "N", "tokens of a microbatch (one sequence)",
-     AT(tokens), 1, INT32_MAX, .counts = true},
-    SPLIT_DTYPE,
+     AT(o.tokens), 1, INT32_MAX, .counts = true},
+    {PLANNER_DTYPE},
     {0, "device", "NAME", "cpu or cuda (default with bf16), for memory",
-     AT(device), .words = devices, .parse = parse_word_from_1},
-    SPLIT_MTP,
-    {0, "freeze", "LIST", "parts and units that are not trained", AT(freeze)},
+     AT(o.device), .words = devices, .parse = parse_word_from_1},
+    {PLANNER_MTP},
+    {0, "freeze", "LIST", "parts and units that are not trained", AT(o.freeze)},
     {0, "lora", "SETTINGS", "train adapters: rank=16,alpha=32,targets=q_proj",
      .parse = split_read_lora, .excludes = "units"},
-    SPLIT_MOE_LAYER_FREQ,
-    {0, "images", "N", "images of a sequence (1)", AT(n_images), 1, INT32_MAX},
-    {0, "image-patches", "N", "patches of an image (1024)", AT(image_patches),
+    {PLANNER_MOE_LAYER_FREQ},
+    {0, "images", "N", "images of a sequence (1)", AT(o.n_images), 1,
+     INT32_MAX},
+    {0, "image-patches", "N", "patches of an image (1024)", AT(o.image_patches),
      1, INT32_MAX},
-    {0, "clips", "N", "clips of audio of a sequence (1)", AT(n_clips), 1,
+    {0, "clips", "N", "clips of audio of a sequence (1)", AT(o.n_clips), 1,
      INT32_MAX},
     {0, "clip-rows", "N", "rows of a clip (the most that the model takes)",
-     AT(clip_rows), 1, INT32_MAX},
+     AT(o.clip_rows), 1, INT32_MAX},
 
     {.group = "Mesh"},
-    {'p', "ranks", "N", "number of pipeline ranks", AT(n_ranks), 1,
+    {'p', "ranks", "N", "number of pipeline ranks", AT(o.n_ranks), 1,
      SPLIT_MAX_RANKS, .also = "pp pp-size pipeline-model-parallel-size"},
-    {'c', "chunks", "N", "stages on each rank (1)", AT(n_chunks), 1,
+    {'c', "chunks", "N", "stages on each rank (1)", AT(o.n_chunks), 1,
      SPLIT_MAX_RANKS,
      .also = "vpp vpp-size "
              "num-virtual-stages-per-pipeline-rank"},
-    {0, "placement", "HOW", "loop (default), v or both-ways", AT(placement),
+    {0, "placement", "HOW", "loop (default), v or both-ways", AT(o.placement),
      .words = placement_words},
-    {0, "dp", "N", "data-parallel ranks (1)", AT(mesh.dp), 1, SPLIT_MAX_RANKS,
+    {0, "dp", "N", "data-parallel ranks (1)", AT(p.mesh.dp), 1, SPLIT_MAX_RANKS,
      .also = "dp-size data-parallel-size"},
-    {0, "tp", "N", "tensor-parallel ranks (1)", AT(mesh.tp), 1, SPLIT_MAX_RANKS,
+    {0, "tp", "N", "tensor-parallel ranks (1)", AT(p.mesh.tp), 1,
+     SPLIT_MAX_RANKS,
      .also = "tp-size tensor-parallel-size tensor-model-parallel-size"},
-    {0, "cp", "N", "context-parallel ranks (1)", AT(mesh.cp), 1,
+    {0, "cp", "N", "context-parallel ranks (1)", AT(p.mesh.cp), 1,
      SPLIT_MAX_RANKS, .also = "cp-size context-parallel-size"},
-    SPLIT_CP_EXCHANGE,
+    {PLANNER_CP_EXCHANGE},
     {0, "cp-exact", NULL, "scores and losses have the bits of --cp 1",
-     AT(mesh.cp_exact), .needs = "cp"},
-    {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
+     AT(p.mesh.cp_exact), .needs = "cp"},
+    {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(p.mesh.ep), 1,
      SPLIT_MAX_RANKS,
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
     {0, "expert-limit", "N", "rows of experts of a rank, a token (the most)",
-     AT(mesh.expert_limit), 1, INT32_MAX, .needs = "ep"},
+     AT(p.mesh.expert_limit), 1, INT32_MAX, .needs = "ep"},
     {0, "expert-capacity", "F", "most tokens of an expert, over an even share",
-     AT(mesh.expert_capacity), PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
+     AT(p.mesh.expert_capacity), PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
      .also = "moe-expert-capacity-factor"},
     {0, "expert-drop", "POLICY", "of full experts: position (default) or probs",
-     AT(mesh.expert_drop), .words = pp_expert_drop_names,
+     AT(p.mesh.expert_drop), .words = pp_expert_drop_names,
      .needs = "expert-capacity", .also = "moe-token-drop-policy"},
     {0, "expert-padding", NULL, "pad rows of experts to the capacity",
-     AT(mesh.expert_padding), .needs = "expert-capacity",
+     AT(p.mesh.expert_padding), .needs = "expert-capacity",
      .also = "moe-pad-expert-input-to-capacity"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
-     AT(mesh.experts_over_tp)},
-    {0, "zero", "N", "1: divide optimizer states; 3: weights too (1)", AT(zero),
-     .words = zero_words, .parse = parse_zero},
+     AT(p.mesh.experts_over_tp)},
+    {0, "zero", "N", "1: divide optimizer states; 3: weights too (1)",
+     AT(o.zero), .words = zero_words, .parse = parse_zero},
     {0, "resident", "N", "--zero 3: stages of a rank that are whole at once",
-     AT(mesh.resident), 1, SPLIT_MAX_RANKS, .needs = "zero=3"},
+     AT(p.mesh.resident), 1, SPLIT_MAX_RANKS, .needs = "zero=3"},
     {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
      .parse = parse_mesh_order},
     {0, "encoder-ranks", "N", "ranks with nothing but encoders",
-     AT(encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
+     AT(o.encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
     {0, "encoder-mesh", "SIZES", "encoder's mesh: pp=1,dp=2 or shared,tp=2",
      .parse = split_read_encoder_mesh},
     {0, "combine", "PLANS", "join plans: vision=FILE,language=FILE",
-     AT(combine),
+     AT(o.combine),
      .excludes =
          "units mtp freeze lora ranks chunks placement dp tp cp cp-exchange "
          "cp-exact ep expert-limit expert-capacity expert-drop "
@@ -215,86 +217,88 @@ const struct tool_option split_options[] = {
          "image-patches clips clip-rows dtype device compare"},
     {0, "edge", "FROM:TO", "its edge: vision:language",
      .parse = split_read_edge, .needs = "combine"},
-    {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
+    {0, "rank-speed", "S,S,...", "relative speed of each rank",
+     AT(o.rank_speed)},
 
     {.group = "Schedule"},
     {'s', "schedule", "KIND", "the schedule that will run, or auto (1f1b, ...)",
-     AT(kind), .list = pp_kind_names, .also = "pipeline-parallel-schedule"},
+     AT(o.kind), .list = pp_kind_names, .also = "pipeline-parallel-schedule"},
     {'m', "microbatches", "N", "microbatches in a step (4 for each rank)",
-     AT(n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
+     AT(o.n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
     {0, "trainer", "NAME", "the trainer of the plan: pprun, megatron, ...",
-     AT(trainer_name), .list = pp_trainer_names, .excludes = "combine"},
+     AT(p.trainer_name), .list = pp_trainer_names, .excludes = "combine"},
     {0, "costs", "FILE", "measured costs, from pprun --profile",
-     AT(costs_file)},
-    {0, "gpu", "NAME", "seconds on a GPU and its links; its memory", AT(gpu),
+     AT(o.costs_file)},
+    {0, "gpu", "NAME", "seconds on a GPU and its links; its memory", AT(p.gpu),
      .list = pp_machine_names, .excludes = "costs"},
-    SPLIT_MACHINE,
-    SPLIT_NODE,
+    {PLANNER_MACHINE},
+    {PLANNER_NODE},
     {0, "flops", "RATE", "operations a second of a rank, such as 400T",
-     AT(flops), .parse = parse_rate, .excludes = "costs"},
+     AT(o.flops), .parse = parse_rate, .excludes = "costs"},
     {0, "link", "A[,B]", "bytes a second of a rank, in and between nodes",
-     .parse = split_parse_links, .needs = "gpu|machine|flops|costs"},
+     .parse = planner_parse_links, .needs = "gpu|machine|flops|costs"},
 
     {.group = "Memory"},
-    SPLIT_MEMORY,
-    SPLIT_OBJECTIVE,
+    {PLANNER_MEMORY},
+    {PLANNER_OBJECTIVE},
     {0, "recompute", "MODE", "none, selective, full, a list by stage, or auto",
      .words = recompute_words, .parse = parse_recompute},
 
     {.group = "Split"},
     {0, "method", "NAME", "balanced (default), uniform, weights, ...",
-     AT(method), .words = split_method_names, .parse = parse_method},
-    {0, "layers", "N,N,...", "decoder layers of each stage", AT(layers),
+     AT(rule.method), .words = split_method_names, .parse = parse_method},
+    {0, "layers", "N,N,...", "decoder layers of each stage", AT(rule.layers),
      .parse = parse_plan},
     {0, "fqns", "FILE", "names of each stage's units, a JSON list of lists",
-     AT(fqns), .parse = parse_plan},
+     AT(rule.fqns), .parse = parse_plan},
     {0, "layout", "STRING", "Megatron-LM's layout, such as 'Ett|t*3|ttL'",
-     AT(layout), .parse = parse_plan, .also = "pipeline-model-parallel-layout"},
+     AT(rule.layout), .parse = parse_plan,
+     .also = "pipeline-model-parallel-layout"},
     {0, "hybrid-layer-pattern", "PATTERN",
-     "megatron: layers by type, such as 'M-M*|M-M-'", AT(pattern),
+     "megatron: layers by type, such as 'M-M*|M-M-'", AT(rule.pattern),
      .parse = parse_plan, .excludes = "account-embedding account-loss"},
-    {0, "first", "N", "megatron: layers of the first rank", AT(first), 1,
+    {0, "first", "N", "megatron: layers of the first rank", AT(rule.first), 1,
      INT32_MAX, .parse = parse_megatron,
      .also = "decoder-first-pipeline-num-layers"},
-    {0, "last", "N", "megatron: layers of the last rank", AT(last), 1,
+    {0, "last", "N", "megatron: layers of the last rank", AT(rule.last), 1,
      INT32_MAX, .parse = parse_megatron,
      .also = "decoder-last-pipeline-num-layers"},
     {0, "account-embedding", NULL, "megatron: the embedding counts as a layer",
-     AT(account_embedding), .parse = parse_megatron,
+     AT(rule.account_embedding), .parse = parse_megatron,
      .also = "account-for-embedding-in-pipeline-split"},
     {0, "account-loss", NULL, "megatron: the loss counts as a layer",
-     AT(account_loss), .parse = parse_megatron,
+     AT(rule.account_loss), .parse = parse_megatron,
      .also = "account-for-loss-in-pipeline-split"},
     {0, "input-weight", "N", "weights: layers that the embedding counts as (1)",
-     AT(input_weight), 0, INT32_MAX, .needs = "method=weights"},
+     AT(rule.input_weight), 0, INT32_MAX, .needs = "method=weights"},
     {0, "output-weight", "N", "weights: layers that norm and head count as (1)",
-     AT(output_weight), 0, INT32_MAX, .needs = "method=weights"},
+     AT(rule.output_weight), 0, INT32_MAX, .needs = "method=weights"},
     {0, "layers-per-stage", "N",
-     "weights, automodel: sets the number of stages", AT(layers_per_stage), 1,
-     INT32_MAX, .needs = "method=weights|method=automodel"},
+     "weights, automodel: sets the number of stages", AT(rule.layers_per_stage),
+     1, INT32_MAX, .needs = "method=weights|method=automodel"},
     {0, "stages", "HOW", "weights, automodel: single or multi on each rank",
-     AT(stages_kind), .words = stages_words, .parse = parse_word_from_1,
+     AT(rule.stages_kind), .words = stages_words, .parse = parse_word_from_1,
      .needs = "method=weights|method=automodel"},
     {0, "round", "HOW", "automodel: stages up or down to whole ranks",
-     AT(round), .words = round_words, .parse = parse_word_from_1,
+     AT(rule.round), .words = round_words, .parse = parse_word_from_1,
      .needs = "method=automodel layers-per-stage"},
     {0, "encoder-layers", "N", "colossalai: the first N layers are an encoder",
-     AT(encoder_layers), 0, INT32_MAX, .needs = "method=colossalai"},
+     AT(rule.encoder_layers), 0, INT32_MAX, .needs = "method=colossalai"},
 
     {.group = "Output"},
     {0, "models", NULL, "list known models, and the values that are refused",
-     AT(models)},
-    {0, "json", NULL, "with -t or --models: JSON instead of a table", AT(json),
-     .needs = "table|models"},
-    {'t', "table", NULL, "print a table for people", AT(table)},
+     AT(o.models)},
+    {0, "json", NULL, "with -t or --models: JSON instead of a table",
+     AT(p.json), .needs = "table|models"},
+    {'t', "table", NULL, "print a table for people", AT(p.table)},
     {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
-     AT(compare),
+     AT(o.compare),
      .excludes = "schedule method layers fqns layout hybrid-layer-pattern "
                  "first last account-embedding account-loss table export "
                  "encoder-ranks encoder-mesh"},
-    {0, "svg", "FILE", "also draw cost and memory, or --compare", AT(svg)},
+    {0, "svg", "FILE", "also draw cost and memory, or --compare", AT(o.svg)},
     {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",
-     AT(export), .words = split_export_names, .parse = parse_word_from_1,
+     AT(o.export), .words = split_export_names, .parse = parse_word_from_1,
      .excludes = "table"},
     {0},
 };
@@ -302,93 +306,85 @@ const struct tool_option split_options[] = {
 /* Sets source to the model operand, or to the table of units instead of it. */
 static int set_source(struct split_job *j, int argc, char **argv)
 {
-    struct tool *t = &j->t;
-    if (j->units && optind < argc)
+    struct tool *t = &j->p.t;
+    if (j->o.units && optind < argc)
         return tool_usage(t,
                           "unexpected operand '%s': --units replaces the model",
                           argv[optind]);
-    if (!j->units && optind >= argc)
+    if (!j->o.units && optind >= argc)
         return tool_usage(t, "give a model: its directory or config.json");
-    if (!j->units && argc - optind > 1)
+    if (!j->o.units && argc - optind > 1)
         return tool_usage(t, "unexpected operand '%s'", argv[optind + 1]);
-    j->source = j->units ? j->units : argv[optind];
+    j->p.source = j->o.units ? j->o.units : argv[optind];
     return 0;
 }
 
 static int check_recompute(struct split_job *j)
 {
-    struct tool *t = &j->t;
-    bool by_stage = j->recompute_list || j->recompute_auto;
-    if (j->units && (j->recompute != PP_RECOMPUTE_NONE || by_stage))
+    struct tool *t = &j->p.t;
+    bool by_stage = j->o.recompute_list || j->o.recompute_auto;
+    if (j->o.units && (j->o.recompute != PP_RECOMPUTE_NONE || by_stage))
         return tool_usage(t, "--recompute needs a model: a table of units does "
                              "not say what they could recompute");
-    if (j->search_order && by_stage)
+    if (j->o.search_order && by_stage)
         return tool_usage(t, "-s auto needs one mode of --recompute for all "
                              "stages");
-    if (j->recompute == PP_RECOMPUTE_SELECTIVE && !j->trainer->selective)
+    if (j->o.recompute == PP_RECOMPUTE_SELECTIVE && !j->p.trainer->selective)
         return tool_usage(t, "--recompute: %s has 'none' and 'full'",
-                          j->trainer->name);
-    if (by_stage && !j->recompute_auto && !j->trainer->modes)
+                          j->p.trainer->name);
+    if (by_stage && !j->o.recompute_auto && !j->p.trainer->modes)
         return tool_usage(t,
                           "--recompute: '%s', but all stages of %s have one "
                           "mode",
-                          j->recompute_list, j->trainer->name);
-    if (j->recompute_auto && j->memory_bytes == 0)
+                          j->o.recompute_list, j->p.trainer->name);
+    if (j->o.recompute_auto && j->p.memory_bytes == 0)
         return tool_usage(t, "--recompute auto needs --memory");
     return 0;
 }
 
-/* Takes what the trainer does unless an option says otherwise. */
-static void use_trainer(struct split_job *j)
-{
-    j->trainer = pp_trainer_find(j->trainer_name);
-    if (!tool_given(&j->t, "cp-exchange"))
-        j->mesh.cp_exchange = j->trainer->usual_exchange;
-    if (!tool_given(&j->t, "zero"))
-        j->mesh.divided_weights = !(j->trainer->zero >> 1 & 1);
-}
-
 int split_read_options(struct split_job *j, int argc, char **argv)
 {
-    struct tool *t = &j->t;
+    struct tool *t = &j->p.t;
     t->base = j;
     if (tool_read_options(t, argc, argv))
         return -1;
-    use_trainer(j);
-    if (j->models)
+    planner_set_trainer(&j->p, j->p.trainer_name);
+    if (!tool_given(t, "zero"))
+        j->p.mesh.divided_weights = !(j->p.trainer->zero >> 1 & 1);
+    if (j->o.models)
         return optind < argc
                    ? tool_usage(t, "unexpected operand '%s'", argv[optind])
                    : tool_check_options(t);
-    j->search_order = j->kind && !strcmp(j->kind, "auto");
-    bool is_manifest = j->n_ranks == 0;
-    if (j->combine && optind < argc)
+    j->o.search_order = j->o.kind && !strcmp(j->o.kind, "auto");
+    bool is_manifest = j->o.n_ranks == 0;
+    if (j->o.combine && optind < argc)
         return tool_usage(t,
                           "unexpected operand '%s': --combine names the plans",
                           argv[optind]);
-    bool prints = j->table || j->export || j->svg;
-    if (is_manifest && !j->combine &&
-        (j->units || (argc - optind != 1 && (optind < argc || !prints))))
+    bool prints = j->p.table || j->o.export || j->o.svg;
+    if (is_manifest && !j->o.combine &&
+        (j->o.units || (argc - optind != 1 && (optind < argc || !prints))))
         return tool_usage(t, "give the number of ranks (-p)");
-    if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
+    if (j->o.n_ranks * j->o.n_chunks > SPLIT_MAX_RANKS)
         return tool_usage(t,
                           "%" PRId64 " ranks of %" PRId64
                           " chunks are more than %d stages",
-                          j->n_ranks, j->n_chunks, SPLIT_MAX_RANKS);
-    if (j->svg && !strcmp(j->svg, "-") && !t->output)
+                          j->o.n_ranks, j->o.n_chunks, SPLIT_MAX_RANKS);
+    if (j->o.svg && !strcmp(j->o.svg, "-") && !t->output)
         return tool_usage(t, "only one of --svg and the result can go to "
                              "standard output");
-    if (j->compare && j->recompute_auto)
+    if (j->o.compare && j->o.recompute_auto)
         return tool_usage(t, "--compare and --recompute auto exclude each "
                              "other");
-    if (j->method == SPLIT_LAYERS && !j->layers)
+    if (j->rule.method == SPLIT_LAYERS && !j->rule.layers)
         return tool_usage(t, "--method layers needs --layers");
-    if (j->method == SPLIT_FQNS && !j->fqns)
+    if (j->rule.method == SPLIT_FQNS && !j->rule.fqns)
         return tool_usage(t, "--method fqns needs --fqns");
     if (tool_check_options(t) || (!is_manifest && split_check_methods(j)) ||
         check_recompute(j))
         return -1;
     const char *name;
-    if (j->combine)
+    if (j->o.combine)
         return split_generates(j) ? 0 : split_combine(j);
     if (!is_manifest)
         return set_source(j, argc, argv);

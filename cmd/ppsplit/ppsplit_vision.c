@@ -14,7 +14,7 @@
  * out. */
 static int check_method(struct split_job *j)
 {
-    switch (j->method) {
+    switch (j->rule.method) {
     case SPLIT_BALANCED:
     case SPLIT_FQNS:
     case SPLIT_PARAMETERS:
@@ -22,18 +22,18 @@ static int check_method(struct split_job *j)
     case SPLIT_UNIFORM_UNITS:
         break;
     default:
-        return tool_usage(&j->t,
+        return tool_usage(&j->p.t,
                           "--method: '%s' counts decoder layers only, but the "
                           "model has an encoder",
-                          split_method_names[j->method]);
+                          split_method_names[j->rule.method]);
     }
-    if (j->export == SPLIT_EXPORT_MEGATRON)
-        return tool_usage(&j->t, "--export: a layout of Megatron-LM has no "
-                                 "symbol for an encoder's layers");
-    if (j->export == SPLIT_EXPORT_TORCHTITAN ||
-        j->export == SPLIT_EXPORT_TORCHTITAN_OUTPUT)
-        return tool_usage(&j->t, "--export: torchtitan has no names for an "
-                                 "encoder's layers; try --export fqns");
+    if (j->o.export == SPLIT_EXPORT_MEGATRON)
+        return tool_usage(&j->p.t, "--export: a layout of Megatron-LM has no "
+                                   "symbol for an encoder's layers");
+    if (j->o.export == SPLIT_EXPORT_TORCHTITAN ||
+        j->o.export == SPLIT_EXPORT_TORCHTITAN_OUTPUT)
+        return tool_usage(&j->p.t, "--export: torchtitan has no names for an "
+                                   "encoder's layers; try --export fqns");
     return 0;
 }
 
@@ -72,21 +72,23 @@ static int set_encoder_size(struct tool *t, struct pp_mesh *x, const char *item)
 static int share_ranks(struct split_job *j, const struct split_encoder_mesh *e)
 {
     const struct pp_mesh *x = &e->mesh;
-    if (!e->name && j->n_meshes > 1)
-        return tool_usage(&j->t, "--encoder-mesh: 'shared' is one mesh for all "
-                                 "encoders; give no other and no name");
+    if (!e->name && j->o.n_meshes > 1)
+        return tool_usage(&j->p.t,
+                          "--encoder-mesh: 'shared' is one mesh for all "
+                          "encoders; give no other and no name");
     if (x->pp)
-        return tool_usage(&j->t, "--encoder-mesh: 'pp' is not possible on the "
-                                 "language model's ranks, as stages may cut "
-                                 "the encoder anywhere");
+        return tool_usage(&j->p.t,
+                          "--encoder-mesh: 'pp' is not possible on the "
+                          "language model's ranks, as stages may cut "
+                          "the encoder anywhere");
     if (!x->tp && (!e->name || x->dp || x->cp))
-        return tool_usage(&j->t,
+        return tool_usage(&j->p.t,
                           "--encoder-mesh: 'shared' needs tp, the ranks that "
                           "divide the encoder's tensors; try shared,tp=2");
-    j->shared = *x;
-    j->mesh.encoder_tp = x->tp;
+    j->o.shared = *x;
+    j->p.mesh.encoder_tp = x->tp;
     if (!e->name)
-        j->n_meshes = 0;
+        j->o.n_meshes = 0;
     return 0;
 }
 
@@ -94,13 +96,13 @@ static int share_ranks(struct split_job *j, const struct split_encoder_mesh *e)
  * language model's ranks. */
 static int take_meshes(struct split_job *j)
 {
-    j->mesh.encoder_tp = 0;
-    j->shared = (struct pp_mesh){.ep = 1};
-    j->encoder_ranks = 0;
-    for (size_t i = 0; i < j->n_meshes; i++)
-        if (!j->meshes[i].shared)
-            j->encoder_ranks += j->meshes[i].mesh.pp;
-        else if (share_ranks(j, &j->meshes[i]))
+    j->p.mesh.encoder_tp = 0;
+    j->o.shared = (struct pp_mesh){.ep = 1};
+    j->o.encoder_ranks = 0;
+    for (size_t i = 0; i < j->o.n_meshes; i++)
+        if (!j->o.meshes[i].shared)
+            j->o.encoder_ranks += j->o.meshes[i].mesh.pp;
+        else if (share_ranks(j, &j->o.meshes[i]))
             return -1;
     return 0;
 }
@@ -121,17 +123,17 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
                             const char *arg)
 {
     struct split_job *j = t->base;
-    char *text = pp_arena_strdup(&j->arena, arg);
+    char *text = pp_arena_strdup(&j->p.arena, arg);
     (void)o;
     const char *name = take_name(&text);
     /* The last one counts, unless both have names that differ. */
-    const char *first = j->n_meshes ? j->meshes[0].name : NULL;
+    const char *first = j->o.n_meshes ? j->o.meshes[0].name : NULL;
     bool other = name && first && strcmp(name, first);
-    if (other && j->n_meshes == PP_MAX_ENCODERS &&
-        strcmp(name, j->meshes[1].name))
+    if (other && j->o.n_meshes == PP_MAX_ENCODERS &&
+        strcmp(name, j->o.meshes[1].name))
         return tool_usage(t, "--encoder-mesh: '%s' is a third encoder", name);
-    struct split_encoder_mesh *x = &j->meshes[other];
-    j->n_meshes = other ? 2 : j->n_meshes ? j->n_meshes : 1;
+    struct split_encoder_mesh *x = &j->o.meshes[other];
+    j->o.n_meshes = other ? 2 : j->o.n_meshes ? j->o.n_meshes : 1;
     *x = (struct split_encoder_mesh){name, {.ep = 1}, false};
     for (char *item; (item = strsep(&text, ","));)
         if (!strcmp(item, "shared"))
@@ -147,57 +149,57 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
 /* Finds the encoder that a mesh was given for. */
 static int find_encoder(struct split_job *j, const char *name, size_t *at)
 {
-    const struct pp_vision *v = j->model.encoders;
+    const struct pp_vision *v = j->p.model.encoders;
     const char *first = pp_vision_part(&v[0]), *second = pp_vision_part(&v[1]);
     bool both = v[1].kind != PP_VISION_NONE;
     *at = 0;
     if (both && !name)
-        return tool_usage(&j->t,
+        return tool_usage(&j->p.t,
                           "--encoder-mesh: '%s' has two encoders; give a mesh "
                           "for each, --encoder-mesh %s:SIZES --encoder-mesh "
                           "%s:SIZES",
-                          j->source, first, second);
+                          j->p.source, first, second);
     if (!name || !strcmp(name, first))
         return 0;
     *at = 1;
     if (both && !strcmp(name, second))
         return 0;
     return tool_usage(
-        &j->t, "--encoder-mesh: '%s' has no encoder '%s', but %s%s%s",
-        j->source, name, first, both ? " and " : "", both ? second : "");
+        &j->p.t, "--encoder-mesh: '%s' has no encoder '%s', but %s%s%s",
+        j->p.source, name, first, both ? " and " : "", both ? second : "");
 }
 
 /* Gives each encoder its mesh. All have one, or none. */
 static int set_meshes(struct split_job *j)
 {
-    size_t at, n = j->model.encoders[1].kind != PP_VISION_NONE ? 2 : 1;
+    size_t at, n = j->p.model.encoders[1].kind != PP_VISION_NONE ? 2 : 1;
     bool shared = false;
-    for (size_t i = 0; i < j->n_meshes; i++) {
-        if (find_encoder(j, j->meshes[i].name, &at))
+    for (size_t i = 0; i < j->o.n_meshes; i++) {
+        if (find_encoder(j, j->o.meshes[i].name, &at))
             return -1;
-        shared |= j->meshes[i].shared;
-        if (j->meshes[i].shared && at == 0)
-            return tool_usage(&j->t,
+        shared |= j->o.meshes[i].shared;
+        if (j->o.meshes[i].shared && at == 0)
+            return tool_usage(&j->p.t,
                               "--encoder-mesh: '%s' cannot share ranks with "
                               "the language model while '%s' has its own, "
                               "since its features come first",
-                              j->meshes[i].name,
-                              pp_vision_part(&j->model.encoders[1]));
-        if (j->meshes[i].shared)
+                              j->o.meshes[i].name,
+                              pp_vision_part(&j->p.model.encoders[1]));
+        if (j->o.meshes[i].shared)
             continue;
         struct pp_mesh *x = &j->encoders[at];
-        *x = j->meshes[i].mesh;
-        x->order = j->mesh.order;
-        x->whole_state = j->mesh.whole_state;
-        x->divided_weights = j->mesh.divided_weights;
-        x->resident = j->mesh.resident;
+        *x = j->o.meshes[i].mesh;
+        x->order = j->p.mesh.order;
+        x->whole_state = j->p.mesh.whole_state;
+        x->divided_weights = j->p.mesh.divided_weights;
+        x->resident = j->p.mesh.resident;
     }
-    for (size_t i = 0; j->n_meshes && i < n; i++)
+    for (size_t i = 0; j->o.n_meshes && i < n; i++)
         if (!j->encoders[i].dp && !(i > 0 && shared))
-            return tool_usage(&j->t,
+            return tool_usage(&j->p.t,
                               "--encoder-mesh: the encoder '%s' needs a mesh "
                               "too",
-                              pp_vision_part(&j->model.encoders[i]));
+                              pp_vision_part(&j->p.model.encoders[i]));
     return 0;
 }
 
@@ -205,12 +207,12 @@ static int set_meshes(struct split_job *j)
  * pipeline rank. dp and cp may be left out, as they follow from tp. */
 static int check_shared(struct split_job *j)
 {
-    const struct pp_mesh *x = &j->mesh, *e = &j->shared;
+    const struct pp_mesh *x = &j->p.mesh, *e = &j->o.shared;
     int dp = e->dp ? e->dp : 1, cp = e->cp ? e->cp : 1;
     int64_t ranks = (int64_t)x->dp * pp_mesh_sharers(x);
     if (e->dp + e->cp == 0 || (int64_t)dp * cp * e->tp == ranks)
         return 0;
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                    "--encoder-mesh: dp %d x tp %d x cp %d is '%" PRId64
                    "' ranks, but a pipeline rank of the language model has "
                    "%" PRId64 " (dp %d x tp %d x cp %d)",
@@ -222,27 +224,27 @@ static int check_shared(struct split_job *j)
  * between ranks. */
 static int check_encoder_ranks(struct split_job *j)
 {
-    const char *name = j->n_meshes ? "--encoder-mesh" : "--encoder-ranks";
-    if (j->encoder_ranks == 0 && j->n_meshes)
-        return tool_usage(&j->t,
+    const char *name = j->o.n_meshes ? "--encoder-mesh" : "--encoder-ranks";
+    if (j->o.encoder_ranks == 0 && j->o.n_meshes)
+        return tool_usage(&j->p.t,
                           "--encoder-mesh: 'shared' is one mesh for all "
                           "encoders; give no name unless another encoder has "
                           "ranks of its own");
-    if (j->encoder_ranks == 0)
+    if (j->o.encoder_ranks == 0)
         return 0;
-    if (j->method != SPLIT_BALANCED && !j->given)
-        return tool_usage(&j->t, "%s needs --method balanced", name);
-    if (j->n_chunks > 1 || j->placement == PP_PLACEMENT_BOTH_WAYS)
-        return tool_usage(&j->t, "%s needs one stage on each rank", name);
-    if (j->encoder_ranks >= j->n_ranks)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    if (j->rule.method != SPLIT_BALANCED && !j->given)
+        return tool_usage(&j->p.t, "%s needs --method balanced", name);
+    if (j->o.n_chunks > 1 || j->o.placement == PP_PLACEMENT_BOTH_WAYS)
+        return tool_usage(&j->p.t, "%s needs one stage on each rank", name);
+    if (j->o.encoder_ranks >= j->o.n_ranks)
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%s: '%" PRId64 "' of %" PRId64
                        " ranks leave none for the language model",
-                       name, j->encoder_ranks, j->n_ranks);
-    if (!j->n_meshes)
+                       name, j->o.encoder_ranks, j->o.n_ranks);
+    if (!j->o.n_meshes)
         return 0;
-    if (j->mesh.cp_exact)
-        return tool_usage(&j->t, "--encoder-mesh excludes --cp-exact");
+    if (j->p.mesh.cp_exact)
+        return tool_usage(&j->p.t, "--encoder-mesh excludes --cp-exact");
     return set_meshes(j);
 }
 
@@ -250,25 +252,25 @@ static int check_encoder_ranks(struct split_job *j)
 static int set_rows(struct split_job *j, size_t encoder, const char *option,
                     int64_t rows)
 {
-    const struct pp_vision *v = &j->model.encoders[encoder];
+    const struct pp_vision *v = &j->p.model.encoders[encoder];
     size_t patches = (size_t)rows;
     if (rows == 0)
         return 0;
     if (v->fixed_size && patches != v->patches)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%s: images of '%s' have %zu patches, not '%zu'", option,
-                       j->source, v->patches, patches);
+                       j->p.source, v->patches, patches);
     if (patches % v->merge)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%s: '%zu' must be a multiple of %zu, the patches of "
                        "one token",
                        option, patches, v->merge);
     if (v->most && patches > v->most)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%s: clips of audio of '%s' have at most %zu rows, not "
                        "'%zu'",
-                       option, j->source, v->most, patches);
-    j->request.shard.images[encoder].patches = patches;
+                       option, j->p.source, v->most, patches);
+    j->p.request.shard.images[encoder].patches = patches;
     return 0;
 }
 
@@ -276,34 +278,34 @@ static int set_rows(struct split_job *j, size_t encoder, const char *option,
  * a model that takes nothing but audio. */
 static int set_items(struct split_job *j)
 {
-    const struct pp_vision *v = j->model.encoders;
-    struct pp_image_load *of = j->request.shard.images;
+    const struct pp_vision *v = j->p.model.encoders;
+    struct pp_image_load *of = j->p.request.shard.images;
     bool hears = pp_vision_hears(&v[0]), both = v[1].kind != PP_VISION_NONE;
     bool listens = hears || both;
     size_t audio = hears ? 0 : 1;
-    if (!listens && (j->n_clips || j->clip_rows))
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: '%s' takes no audio",
-                       j->n_clips ? "--clips" : "--clip-rows", j->source);
-    if (set_rows(j, 0, "--image-patches", j->image_patches) ||
-        (listens && set_rows(j, audio, "--clip-rows", j->clip_rows)))
+    if (!listens && (j->o.n_clips || j->o.clip_rows))
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT, "%s: '%s' takes no audio",
+                       j->o.n_clips ? "--clips" : "--clip-rows", j->p.source);
+    if (set_rows(j, 0, "--image-patches", j->o.image_patches) ||
+        (listens && set_rows(j, audio, "--clip-rows", j->o.clip_rows)))
         return -1;
-    of[0].n_images = j->n_images ? (size_t)j->n_images : 1;
-    if (listens && (both || j->n_clips))
-        of[audio].n_images = j->n_clips ? (size_t)j->n_clips : 1;
+    of[0].n_images = j->o.n_images ? (size_t)j->o.n_images : 1;
+    if (listens && (both || j->o.n_clips))
+        of[audio].n_images = j->o.n_clips ? (size_t)j->o.n_clips : 1;
     return 0;
 }
 
 /* Checks that the tokens of all items fit into a sequence. */
 static int check_tokens(struct split_job *j)
 {
-    const struct pp_vision *v = j->model.encoders;
-    const struct pp_image_load *of = j->request.shard.images;
+    const struct pp_vision *v = j->p.model.encoders;
+    const struct pp_image_load *of = j->p.request.shard.images;
     size_t left = of[0].seq_len;
     for (size_t i = 0; i < PP_MAX_ENCODERS && of[i].n_images; i++) {
         size_t tokens = pp_image_rows(&v[i], of[i].patches, PP_ROWS_FEATURES);
         if (of[i].n_images > left / tokens)
             return pp_fail(
-                &j->t.err, PP_EXIT_INPUT,
+                &j->p.t.err, PP_EXIT_INPUT,
                 "--%s: '%zu' %s of %zu tokens each do not fit into a "
                 "sequence of %zu tokens (--seq-len)%s",
                 i ? "clips" : "images", of[i].n_images,
@@ -317,37 +319,37 @@ static int check_tokens(struct split_job *j)
 /* Sets how ranks divide the items of each encoder. */
 static void divide_items(struct split_job *j)
 {
-    const struct pp_vision *v = j->model.encoders;
-    struct pp_layout l = {{{.mesh = j->mesh}}, 1};
+    const struct pp_vision *v = j->p.model.encoders;
+    struct pp_layout l = {{{.mesh = j->p.mesh}}, 1};
     size_t n = v[1].kind != PP_VISION_NONE ? 2 : 1;
     for (size_t i = 0; i < n && j->encoders[i].dp; i++) {
         l.components[i].mesh = j->encoders[i];
-        l.components[i + 1].mesh = j->mesh;
+        l.components[i + 1].mesh = j->p.mesh;
         l.n_components = (int)i + 2;
     }
     for (size_t i = 0; i < n; i++)
-        pp_layout_divide_images(&l, i, &j->request.shard.images[i]);
+        pp_layout_divide_images(&l, i, &j->p.request.shard.images[i]);
 }
 
 int split_set_images(struct split_job *j)
 {
-    if (!pp_model_has_encoder(&j->model)) {
-        const char *given = j->n_images                   ? "images"
-                            : j->image_patches            ? "image-patches"
-                            : j->n_clips                  ? "clips"
-                            : j->clip_rows                ? "clip-rows"
-                            : j->n_meshes || j->shared.tp ? "encoder-mesh"
-                            : j->encoder_ranks            ? "encoder-ranks"
-                                                          : NULL;
-        return given ? pp_fail(&j->t.err, PP_EXIT_INPUT,
-                               "--%s: '%s' has no encoder", given, j->source)
+    if (!pp_model_has_encoder(&j->p.model)) {
+        const char *given = j->o.n_images                     ? "images"
+                            : j->o.image_patches              ? "image-patches"
+                            : j->o.n_clips                    ? "clips"
+                            : j->o.clip_rows                  ? "clip-rows"
+                            : j->o.n_meshes || j->o.shared.tp ? "encoder-mesh"
+                            : j->o.encoder_ranks              ? "encoder-ranks"
+                                                              : NULL;
+        return given ? pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+                               "--%s: '%s' has no encoder", given, j->p.source)
                      : 0;
     }
     if (check_method(j) || check_encoder_ranks(j) || check_shared(j) ||
         set_items(j))
         return -1;
     for (size_t i = 0; i < PP_MAX_ENCODERS; i++)
-        j->request.shard.images[i].seq_len = (size_t)j->seq_len;
+        j->p.request.shard.images[i].seq_len = (size_t)j->p.seq_len;
     divide_items(j);
     return check_tokens(j);
 }

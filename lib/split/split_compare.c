@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "split/split_describe.h"
+
 /* --- one row --- */
 
 static struct pp_split_request request_of(const struct pp_split_contest *c,
@@ -45,8 +47,8 @@ static void plan_row(const struct pp_split_contest *c, struct pp_arena *a,
             busy += plan.ranks[r].busy;
         row->idle =
             row->step > 0 ? 1 - busy / (plan.graph.n_rows * row->step) : 0;
-        if (c->step)
-            rc = c->step(c->ctx, &plan, &row->step, &why);
+        if (q.profile)
+            rc = pp_split_step_seconds(&plan, &row->step, &why);
     }
     pp_split_plan_finish(&plan);
     row->why = rc ? pp_arena_strdup(a, why.text) : NULL;

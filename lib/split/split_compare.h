@@ -13,8 +13,9 @@ struct pp_split_row {
     const struct pp_kind *kind;
     enum pp_placement placement;
     int n_chunks;
-    double step, idle; /* of the split; idle is the share that ranks wait for
-                          each other */
+    double step, idle; /* of the split: its seconds with all that is exchanged,
+                          or the makespan if there is no profile; idle is the
+                          share that ranks wait for each other */
     double need;       /* bytes of the fullest rank; 0: the kind cannot run */
     int rank;          /* the fullest */
     bool fits;
@@ -33,9 +34,6 @@ struct pp_split_contest {
                                                to keep to, if has_ says so */
     const struct pp_kind *const *kinds;     /* NULL-terminated */
     bool has_chunks, has_placement;
-    /* Computes the step of a plan; NULL: the makespan of its schedule. */
-    int (*step)(void *ctx, const struct pp_split_plan *plan, double *step,
-                struct pp_err *err);
     /* Called before each plan; may be NULL. */
     void (*tell)(void *ctx, const struct pp_kind *kind, int n_chunks);
     void *ctx;

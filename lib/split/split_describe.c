@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "split/split_describe.h"
 
+#include <math.h>
+
 #include "cost/step.h"
 #include "model/cost.h"
 #include "model/vision.h"
@@ -287,6 +289,9 @@ int pp_split_step_seconds(const struct pp_split_plan *plan, double *seconds,
     struct pp_arena a = {0};
     struct pp_split_description d;
     struct pp_schedule s = {0};
+    *seconds = INFINITY;
+    if (!plan->run.simulated)
+        return 0;
     pp_split_describe(plan, &a, &d);
     int rc = pp_split_schedule(plan, &d, &s, err) ||
                      pp_step_seconds(pp_split_described(&d), &s, NULL, NULL,

@@ -48,7 +48,7 @@ int pp_split_schedule(const struct pp_split_plan *plan,
                       struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 /* Computes the seconds of a step of the plan with both: the step of ppsched
- * --stats for its manifest. The plan is simulated. */
+ * --stats for its manifest. They are infinite if the plan is not simulated. */
 int pp_split_step_seconds(const struct pp_split_plan *plan, double *seconds,
                           struct pp_err *err) PP_MUST_USE;
 
