@@ -96,8 +96,8 @@ beats_all() {
 }
 
 @test "recomputation is chosen too" {
-    run -1 ppsplit -p 2 -m 4 --method joint --memory 1800M model.json
-    ppsplit -p 2 -m 4 --method joint --memory 1800M --recompute auto \
+    run -1 ppsplit -p 2 -m 4 --method joint --memory 1500M model.json
+    ppsplit -p 2 -m 4 --method joint --memory 1500M --recompute auto \
         -o joint.json model.json
     ppsched --check joint.json
     jq -e '[.stages[].recompute // "none"] | unique != ["none"]' joint.json
