@@ -120,7 +120,8 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
                                  length / (length + HALF_SIZE);
     double back = x->flops > 0 ? 1 : ATTENTION_BACKWARD;
     double sharers = pp_mesh_sharers(mesh);
-    const struct pp_cost a = pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD);
+    const struct pp_cost a = pp_cost_lacking(
+        pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD), f.frozen);
     const struct pp_cost b = pp_cost_of(0, pp_pair_flops(&f, length), false);
     s->fwd[0] = a.forward / (rate * sharers);
     s->input[0] = a.input_grad / (rate * sharers);

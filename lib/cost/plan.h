@@ -36,6 +36,7 @@ struct pp_plan_unit {
                             model has has_state */
     double weight_bytes; /* the weights among them; 0: unknown */
     enum pp_role role;   /* a frozen unit is not trained */
+    double frozen_flops; /* of fwd_flops: W lacks them (pp_flops) */
     struct pp_workspace workspace; /* for each row of a rank; without what a
                                       mode recomputes */
     /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known

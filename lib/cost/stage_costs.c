@@ -201,6 +201,7 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
         struct pp_cost x =
             pp_cost_of(tokens * u->costs.fwd_flops[0],
                        pairs * u->costs.fwd_flops[1], pp_fqn_is_head(u->fqn));
+        x = pp_cost_lacking(x, tokens * u->frozen_flops);
         x = pp_cost_recompute(x, tokens * again[0], pairs * again[1]);
         sum = pp_cost_sum(sum, pp_cost_in_role(x, u->role));
     }
@@ -414,9 +415,11 @@ void pp_model_cost(const struct pp_plan_model *m, double *per_token,
     *per_token = *per_pair = 0;
     for (size_t i = 0; i < m->n_units; i++) {
         const struct pp_plan_unit *u = &m->units[i];
-        *per_token += pp_cost_total(pp_cost_in_role(
-            pp_cost_of(u->costs.fwd_flops[0], 0, pp_fqn_is_head(u->fqn)),
-            u->role));
+        *per_token += pp_cost_total(
+            pp_cost_in_role(pp_cost_lacking(pp_cost_of(u->costs.fwd_flops[0], 0,
+                                                       pp_fqn_is_head(u->fqn)),
+                                            u->frozen_flops),
+                            u->role));
         *per_pair += pp_cost_total(pp_cost_in_role(
             pp_cost_of(0, u->costs.fwd_flops[1], false), u->role));
     }

@@ -94,6 +94,7 @@ static const struct pp_doc_field unit_fields[] = {
     {"recompute", PP_OBJECT, PP_OPTIONAL, .fields = modes_fields},
     {"workspace_bytes", PP_OWN, PP_OPTIONAL, AT(workspace),
      .read = pp_read_workspace, .put = put_workspace},
+    {"frozen_flops", PP_REAL, PP_OPTIONAL, AT(frozen_flops), COST},
     {"frozen", PP_OWN, PP_OPTIONAL, AT(role), .read = read_frozen,
      .put = put_frozen},
     {NULL},

@@ -79,8 +79,9 @@ static struct pp_cost trained_cost(const struct pp_shard *s,
         break;
     }
     return pp_cost_recompute(
-        pp_cost_of(products, pairs, pp_unit_recomputes(m, u)), again.per_token,
-        all * pp_pair_flops(&again, seq_len));
+        pp_cost_lacking(pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
+                        f.frozen),
+        again.per_token, all * pp_pair_flops(&again, seq_len));
 }
 
 struct pp_cost pp_unit_cost(const struct pp_shard *s, struct pp_unit_id u,
@@ -118,8 +119,11 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
     }
     double share = 1.0 / pp_mesh_sharers(&x->shard->mesh);
     return pp_cost_recompute(
-        pp_cost_of(share * f.per_token * tokens,
-                   share * pairs * pp_pair_flops(&f, x->seq_len), recomputes),
+        pp_cost_lacking(
+            pp_cost_of(share * f.per_token * tokens,
+                       share * pairs * pp_pair_flops(&f, x->seq_len),
+                       recomputes),
+            share * f.frozen * tokens),
         share * again.per_token * tokens,
         share * pairs * pp_pair_flops(&again, x->seq_len));
 }

@@ -35,6 +35,14 @@ static inline struct pp_cost pp_cost_of(double products, double pairs,
                             products + again, 2 * products + again + attention};
 }
 
+/* Takes what W lacks, because weights are frozen, from the costs. */
+static inline struct pp_cost pp_cost_lacking(struct pp_cost c, double frozen)
+{
+    c.weight_grad -= frozen;
+    c.backward -= frozen;
+    return c;
+}
+
 /* Returns the costs for measured times of F, I and W. B saves one
  * recomputation: about the time of F, at most that of I or W. */
 static inline struct pp_cost pp_cost_measured(double forward, double input_grad,

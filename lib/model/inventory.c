@@ -105,9 +105,11 @@ double pp_model_estimate(const struct pp_model *m)
     return sum;
 }
 
-/* Returns the operations of the products of a row. The ranks of an encoder that
- * divide its tensors have the same rows. */
-static double products_of(const struct pp_shard *s, struct pp_unit_id u)
+/* Returns the operations of the products of a row, of those that are trained or
+ * of the others. The ranks of an encoder that divide its tensors have the same
+ * rows. */
+static double products_of(const struct pp_shard *s, struct pp_unit_id u,
+                          bool trained)
 {
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_inventory(s->model, u, w);
@@ -116,6 +118,8 @@ static double products_of(const struct pp_shard *s, struct pp_unit_id u)
     for (size_t i = 0; i < n; i++) {
         bool expert = w[i].share == PP_SHARE_EXPERTS ||
                       w[i].share == PP_SHARE_EXPERT_SUMS;
+        if (w[i].trained != trained)
+            continue;
         sum += 2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used *
                (expert ? pp_shard_skew(s, u.layer) : 1) /
                (w[i].share == PP_SHARE_TENSOR ? (double)ranks : 1);
@@ -133,7 +137,12 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
                                  row->costs.fwd_flops[1], row->window,
                                  row->per_any_pair, row->chunked};
     }
-    struct pp_flops f = {.per_token = products_of(&of, u)};
+    double trained = products_of(&of, u, true);
+    double frozen = products_of(&of, u, false);
+    struct pp_flops f = {.per_token = trained + frozen};
+    /* W of an adapter computes what F does, and the gradients. */
+    if (trained > 0 && frozen > trained)
+        f.frozen = frozen - trained;
     if (pp_unit_is_vision(u))
         return pp_vision_flops(&of, u, f.per_token);
     if (u.kind == PP_UNIT_HEAD) /* each prediction depth runs the head */

@@ -416,6 +416,8 @@ struct pp_flops {
     double per_any_pair; /* of all pairs, whatever the window */
     bool chunked;        /* the window is a chunk: a token attends those before
                             it in its own */
+    double frozen; /* of the products for a token: W lacks so many, of a unit
+                      that trains adapters alone */
 };
 struct pp_shard;
 struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s,

@@ -54,6 +54,7 @@ void pp_split_describe_unit(const struct pp_split_request *q, size_t i,
     double n = pp_mesh_sharers(&q->shard.mesh);
     x->costs.params = pp_unit_n_params(q->shard.model, u);
     x->costs.fwd_flops[0] = f.per_token / n;
+    x->frozen_flops = f.frozen / n;
     x->costs.fwd_flops[1] =
         pp_pair_flops(&f, (double)q->microbatch.seq_len) / n;
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)

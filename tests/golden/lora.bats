@@ -145,6 +145,22 @@ merged() {
     [ "$stderr" = "pprun: merged: exists" ]
 }
 
+@test "a plan counts the operations and the states of adapters alone" {
+    # Products of a layer: 2 (2 32 32 + 2 32 16 + 3 32 56) = 16896 operations, and
+    # of its adapters 4 (64 + 2 48 + 64 + 3 88) = 1952, which W computes twice.
+    # The latter have 976 numbers with a gradient and two moments.
+    ppsplit -q -p 1 --lora rank=2 "$GOLDEN/llama/model" | jq -e '.model.units |
+        (.[1] | .fwd_flops[0] == 18848 and .frozen_flops == 14944 and
+            .state_bytes - .weight_bytes == 12 * 976) and
+        (.[0], .[-1] | .frozen and .state_bytes == .weight_bytes)'
+    # A step without weight gradients takes two thirds of a whole one.
+    for lora in '' '--lora rank=1,targets=q_proj'; do
+        # shellcheck disable=SC2086
+        ppsplit -q -p 1 $lora --seq-len 2 "$GOLDEN/llama/model" |
+            ppsched -q -s gpipe -m 1 --stats | jq .makespan
+    done | jq -se '.[1] / .[0] | . > 0.66 and . < 0.72'
+}
+
 @test "adapters that are refused" {
     local change
     for change in 'use_dora = true' 'bias = "all"' 'layers_to_transform = [1]' \
