@@ -62,7 +62,7 @@ static const struct tool_option mesh_options[] = {
     {PLANNER_CP_EXCHANGE},
     {0, "expert-limit", "N", "rows of experts of a rank, a token (twice even)",
      PLANNER_AT(mesh.expert_limit), 1, INT32_MAX},
-    {0, "plans", "N", "plans that are made exactly (16)", AT(plans), 1,
+    {0, "plans", "N", "plans that are made exactly (at most 16)", AT(plans), 1,
      INT32_MAX},
 
     {.group = "Output"},
@@ -291,7 +291,8 @@ static void search(struct mesh_job *j)
                     ? (int)s->machine.levels[0].size
                     : (int)j->gpus,
         .fixed = j->fixed,
-        .n_plans = (size_t)j->plans,
+        .n_plans = (size_t)(j->plans ? j->plans : DEFAULT_PLANS),
+        .promising = !j->plans,
         .progress = progress,
         .ctx = j};
     hold_signals();
@@ -451,7 +452,6 @@ int main(int argc, char **argv)
                             "json top row export output verbose help"}},
         .top = DEFAULT_TOP,
         .row = 1,
-        .plans = DEFAULT_PLANS,
         .fixed = {
             .zero = -1, .order = -1, .experts_over_tp = -1, .recompute = -1}};
     (void)run(&j, argc, argv); /* tool_finish prints the error */

@@ -15,8 +15,6 @@ const char *const pp_mesh_refusal_names[PP_N_MESH_REFUSALS] = {
     [PP_MESH_REFUSED_BATCH] = "batch",  [PP_MESH_REFUSED_TRAINER] = "trainer",
     [PP_MESH_REFUSED_MEMORY] = "memory"};
 
-enum { MAX_CHUNKS = 4, N_BUCKETS = 4096, MAX_SHAPES = 64 };
-
 /* Sequences of a mesh go through it in microbatches of this size. At first it
  * has no order, and messages are free. */
 struct mesh_candidate {
@@ -32,7 +30,15 @@ struct node {
     const struct pp_mesh_shape *shape; /* NULL: any */
     int mode;
     double bound, estimate;
-    bool learnt; /* the estimate is by what plans of its kind took */
+    bool learnt; /* the estimate is by what such plans took */
+};
+
+/* Plans of a kind on so many rows, with a mode: the least step of them over
+ * its estimate. */
+struct taken {
+    const struct pp_kind *kind;
+    int n_ranks, mode;
+    double longer;
 };
 
 struct shape_link {
@@ -58,9 +64,11 @@ struct mesh_search {
     } nodes;
     struct pp_heap heap;
     size_t heap_capacity;
-    struct shape_link *buckets[N_BUCKETS];
-    /* By kind and mode: least step of a plan over its estimate; 0: none yet. */
-    double longer[PP_MAX_KINDS][PP_N_RECOMPUTES + 1];
+    struct shape_link *buckets[PP_MESH_BUCKETS];
+    struct {
+        struct taken *items;
+        size_t n, capacity;
+    } taken;
     double best;
     double resolved; /* least bound of what was planned */
     double nearest;  /* least need of what does not fit */
@@ -129,7 +137,7 @@ static const struct pp_mesh_shape *find_shape(struct mesh_search *x,
                        like->n_microbatches};
     uint64_t h = pp_fnv(PP_FNV_START, key, sizeof key);
     h = pp_fnv(h, like->kind->name, strlen(like->kind->name));
-    struct shape_link **at = &x->buckets[h % N_BUCKETS];
+    struct shape_link **at = &x->buckets[h % PP_MESH_BUCKETS];
     for (; *at; at = &(*at)->next) {
         const struct pp_mesh_shape *s = &(*at)->shape;
         if (s->kind == like->kind && s->placement == like->placement &&
@@ -155,7 +163,7 @@ static bool next_place(const struct mesh_search *x, struct pp_mesh_shape *s)
     s->n_chunks = s->n_chunks == 0 ? (one ? 1 : 2) : s->n_chunks + step;
     if (one ? s->n_chunks > 1 : !any)
         return false;
-    return s->n_chunks <= MAX_CHUNKS &&
+    return s->n_chunks <= PP_MESH_MOST_CHUNKS &&
            (size_t)s->n_chunks * (size_t)s->n_ranks <= n_units;
 }
 
@@ -211,6 +219,8 @@ static void add_shape(struct mesh_search *x, const struct node *of,
 {
     int only = x->p->fixed.recompute;
     struct pp_mesh_least any = pp_mesh_shape_least(shape, b, PP_N_RECOMPUTES);
+    if (any.bound >= x->best)
+        return;
     for (int mode = 0; mode <= PP_N_RECOMPUTES; mode++) {
         if ((only >= 0 && mode != only) || !has_mode(x, mode))
             continue;
@@ -369,25 +379,39 @@ static void add_row(struct mesh_search *x, const struct pp_mesh_row *row)
     f->rows[f->n_rows++] = *row;
 }
 
-/* Returns what the plans of a kind and mode took in comparison. */
-static double *longer_of(struct mesh_search *x, const struct node *n)
+/* Returns what plans took that are like those of a node, or NULL. */
+static struct taken *taken_by(const struct mesh_search *x, const struct node *n)
 {
-    size_t k = 0;
-    while (pp_kinds[k] != n->shape->kind)
-        k++;
-    return &x->longer[k][n->mode];
+    for (size_t i = 0; i < x->taken.n; i++) {
+        struct taken *t = &x->taken.items[i];
+        if (t->kind == n->shape->kind && t->n_ranks == n->shape->n_ranks &&
+            t->mode == n->mode)
+            return t;
+    }
+    return NULL;
 }
 
-/* Postpones a shape whose kind took longer than was estimated, so that others
- * get their turn. Returns true if it did. */
+static void learn(struct mesh_search *x, const struct node *n, double longer)
+{
+    struct taken *t = taken_by(x, n);
+    const struct taken first = {n->shape->kind, n->shape->n_ranks, n->mode,
+                                longer};
+    if (t)
+        t->longer = fmin(t->longer, longer);
+    else
+        PP_VEC_PUSH(&x->taken, first);
+}
+
+/* Postpones a shape if plans like it took longer than was estimated, so that
+ * others get their turn. Returns true if it did. */
 static bool postpone(struct mesh_search *x, uint32_t at)
 {
     struct node *n = &x->nodes.items[at];
-    double longer = *longer_of(x, n);
-    if (n->learnt || longer <= 1)
+    const struct taken *t = n->learnt ? NULL : taken_by(x, n);
+    if (!t || t->longer <= 1)
         return false;
     n->learnt = true;
-    n->estimate *= longer;
+    n->estimate *= t->longer;
     pp_heap_push(&x->heap, at);
     return true;
 }
@@ -420,9 +444,7 @@ static void plan_node(struct mesh_search *x, const struct node *n)
     plan_row(&q, &x->found->arena, &row);
     x->found->n_plans++;
     double least = fmax(n->bound, row.least);
-    double *longer = longer_of(x, n);
-    double took = row.fits ? row.step / n->estimate : 2;
-    *longer = *longer > 0 ? fmin(*longer, took) : took;
+    learn(x, n, row.fits ? row.step / n->estimate : 2);
     row.least = least;
     if (row.fits) {
         x->resolved = fmin(x->resolved, least);
@@ -717,6 +739,10 @@ static void visit(struct mesh_search *x)
         const struct node n = x->nodes.items[at];
         if (n.bound >= x->best || (n.shape && postpone(x, at)))
             continue;
+        if (p->promising && n.shape && n.estimate >= x->best) {
+            pp_heap_push(&x->heap, at);
+            return;
+        }
         const struct mesh_candidate c = x->candidates.items[n.candidate];
         if (!n.shape && !c.ordered)
             expand_orders(x, c);
@@ -767,6 +793,7 @@ void pp_mesh_search(const struct pp_mesh_problem *p,
     free(x.candidates.items);
     free(x.nodes.items);
     free(x.heap.items);
+    free(x.taken.items);
     pp_arena_finish(&x.arena);
 }
 

@@ -48,6 +48,7 @@ struct pp_mesh_problem {
     int node;             /* ranks of a node */
     struct pp_mesh_fixed fixed;
     size_t n_plans; /* the most that are planned exactly */
+    bool promising; /* only while an estimate is below the best step */
     /* Called now and then; returns whether to stop with the best so far. May be
      * NULL. */
     bool (*progress)(void *ctx, size_t n_meshes, size_t n_plans, double best);

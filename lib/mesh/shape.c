@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/ir/deps.h"
+
 /* A schedule of more actions is not emitted: its work alone bounds it. */
 enum { MAX_CELLS = 1 << 17 };
 
@@ -23,9 +25,12 @@ static double weight_of(const double counts[PP_N_TIMES])
 }
 
 /* Paths are taken in rounds: the first is for an even split, and each other one
- * for a split that does best against the paths so far. A path of a row leaves
- * it for such parts of its work. */
-enum { N_ROUNDS = 2, N_PLAYS = 256 };
+ * for a split that does best against the paths so far, two for each price of
+ * memory. What a unit on the mean stage keeps has that price, as a share of its
+ * work: about what selective recomputation takes to save so much, and what full
+ * recomputation takes. A path of a row leaves it for such parts of its work. */
+enum { N_ROUNDS = 2 * PP_MESH_N_PATHS, N_PLAYS = 64 };
+static const double prices[PP_MESH_N_PATHS] = {0, 0.1, 0.35};
 static const double parts[] = {0, 0.1, 0.25, 0.5};
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
@@ -39,6 +44,8 @@ struct pool {
     double *messages;           /* per path */
     double *played;             /* per path */
     double *share, *sum, *mean; /* per stage: a split, and sums over plays */
+    double *kept, *price;       /* per stage: blocks of a unit, and their price
+                                 */
 };
 
 static void add_path(void *ctx)
@@ -73,14 +80,15 @@ static void init_pool(struct pool *p, struct pp_arena *a)
     p->share = pp_arena_alloc(a, n, sizeof *p->share);
     p->sum = pp_arena_alloc(a, n, sizeof *p->sum);
     p->mean = pp_arena_alloc(a, n, sizeof *p->mean);
+    p->kept = pp_arena_alloc(a, n, sizeof *p->kept);
+    p->price = pp_arena_alloc(a, n, sizeof *p->price);
 }
 
 /* Keeps the mean of the paths played so far, whose least weight of a stage is
  * the largest yet. */
-static void keep_mean(const struct pool *p, int plays)
+static void keep_mean(const struct pool *p, int plays, struct pp_mesh_path *x)
 {
-    struct pp_mesh_shape *x = p->shape;
-    size_t n = (size_t)x->n_stages;
+    size_t n = (size_t)p->shape->n_stages;
     memset(x->weight, 0, n * sizeof *x->weight);
     x->messages = 0;
     for (size_t k = 0; k < p->n; k++) {
@@ -92,11 +100,11 @@ static void keep_mean(const struct pool *p, int plays)
     }
 }
 
-/* Finds a mean of paths that is long for every split, and in share a split that
- * is short for all of them: the two sides of a game that multiplicative weights
- * solve (Freund and Schapire, "Adaptive game playing using multiplicative
- * weights", 1999). */
-static void play(struct pool *p)
+/* Finds a mean of paths that is long for every split, counting what it pays for
+ * memory, and in share a split that is short for all paths: the two sides of a
+ * game that multiplicative weights solve (Freund and Schapire, "Adaptive game
+ * playing using multiplicative weights", 1999). Returns the least length. */
+static double play(struct pool *p, struct pp_mesh_path *x)
 {
     size_t n = (size_t)p->shape->n_stages;
     double best = 0;
@@ -121,13 +129,13 @@ static void play(struct pool *p)
         for (size_t s = 0; s < n; s++) {
             double weight = p->weight[s * p->most + longest];
             p->mean[s] += p->share[s] / N_PLAYS;
-            p->sum[s] += weight;
+            p->sum[s] += weight + p->price[s];
             least = fmin(least, p->sum[s]);
             largest = fmax(largest, weight);
         }
         if (least / i > best && (i == N_PLAYS || i % 16 == 0)) {
             best = least / i;
-            keep_mean(p, i);
+            keep_mean(p, i, x);
         }
         double rate = sqrt(8 * log((double)n + 1) / i) / largest;
         for (size_t s = 0; s < n; s++) {
@@ -138,6 +146,7 @@ static void play(struct pool *p)
             p->share[s] /= all;
     }
     memcpy(p->share, p->mean, n * sizeof *p->share);
+    return best;
 }
 
 static void add_paths(struct pp_mesh_shape *x, struct pp_arena *a,
@@ -148,61 +157,84 @@ static void add_paths(struct pp_mesh_shape *x, struct pp_arena *a,
     init_pool(&p, a);
     for (size_t s = 0; s < n; s++)
         p.share[s] = 1 / (double)n;
+    double length = 0, mean = 0;
+    for (size_t s = 0; s < n; s++) {
+        p.kept[s] = x->kept[s][PP_SAVED_ACT_I] + x->kept[s][PP_SAVED_ACT_W];
+        mean += p.kept[s] / (double)n;
+    }
     for (int round = 0; round < N_ROUNDS; round++) {
+        bool priced = prices[round / 2] > 0;
+        for (size_t s = 0; s < n; s++)
+            p.price[s] = prices[round / 2] * length * p.kept[s] / mean;
         for (size_t s = 0; s < n; s++)
             for (int t = 0; t < PP_N_TIMES; t++)
                 p.times.slice[s][t] = (double)n * p.share[s] * work_times[t];
         (void)pp_makespan(m, &p.times);
-        for (int k = 0; k < N_PARTS; k++)
+        for (int k = priced; k < N_PARTS; k += 1 + priced)
             pp_makespan_row_paths(m, &p.times, &p.counts, parts[k], add_path,
                                   &p);
-        play(&p);
+        double least = play(&p, &x->path[round / 2]);
+        length = priced ? length : least;
     }
 }
 
-/* Counts what an action begins and ends to keep. */
-static void keep(double kept[PP_N_SAVED_BLOCKS], enum pp_op op)
+/* Reports whether an action does half of a backward. A whole one has room for
+ * one layer's gradients alone, which a bound need not count. */
+static bool is_half(const struct pp_graph *g, struct pp_action a)
 {
-    if (op == PP_F) {
-        kept[PP_SAVED_ACT_I]++;
-        kept[PP_SAVED_ACT_W]++;
-    } else if (op == PP_I) {
-        kept[PP_SAVED_ACT_I]--;
-        kept[PP_SAVED_GRAD_W]++;
-    } else if (op == PP_W) {
-        kept[PP_SAVED_ACT_W]--;
-        kept[PP_SAVED_GRAD_W]--;
-    } else if (op == PP_B) {
-        kept[PP_SAVED_ACT_I]--;
-        kept[PP_SAVED_ACT_W]--;
-    }
+    return pp_consumes_gradient(g, a) != pp_ends_backward(g, a);
 }
 
-/* Finds what each row keeps after the forward that leaves it with most blocks.
- */
+/* Counts what an action begins to keep, and what ends with it. */
+static void begin(double kept[PP_N_SAVED_BLOCKS], const struct pp_graph *g,
+                  struct pp_action a)
+{
+    kept[PP_SAVED_ACT_I] += a.op == PP_F;
+    kept[PP_SAVED_ACT_W] += a.op == PP_F;
+    kept[PP_SAVED_GRAD_W] += is_half(g, a) && pp_consumes_gradient(g, a);
+}
+
+static void end(double kept[PP_N_SAVED_BLOCKS], const struct pp_graph *g,
+                struct pp_action a)
+{
+    kept[PP_SAVED_ACT_I] -= pp_consumes_gradient(g, a);
+    kept[PP_SAVED_ACT_W] -= pp_ends_backward(g, a);
+    kept[PP_SAVED_GRAD_W] -= is_half(g, a) && pp_ends_backward(g, a);
+}
+
+/* Returns the blocks that a row keeps of its stages. */
+static double sum_kept(const struct pp_mesh_shape *x, int row,
+                       double (*now)[PP_N_SAVED_BLOCKS])
+{
+    double sum = 0;
+    for (int k = 0; k < x->n_stages; k++)
+        for (int b = 0; b < PP_N_SAVED_BLOCKS && x->row[k] == row; b++)
+            sum += now[k][b];
+    return sum;
+}
+
+/* Finds what each row keeps during the action when it keeps most blocks. */
 static void find_kept(struct pp_mesh_shape *x, const struct pp_schedule *s,
                       double (*now)[PP_N_SAVED_BLOCKS])
 {
+    x->pairs = true;
     for (int r = 0; r < x->n_ranks; r++) {
-        double sum = 0, most = 0;
-        for (int k = 0; k < x->n_stages; k++)
-            if (x->row[k] == r)
-                memset(now[k], 0, sizeof *now);
+        double most = 0;
+        bool pairs = false;
         for (size_t i = 0; i < s->rows[r].n; i++) {
-            const struct pp_action *a = &s->rows[r].actions[i];
-            keep(now[a->stage], (enum pp_op)a->op);
-            sum += a->op == PP_F   ? 2
-                   : a->op == PP_B ? -2
-                   : a->op == PP_I ? -1
-                   : a->op == PP_W ? -1
-                                   : 0;
-            if (a->op != PP_F || sum <= most)
+            const struct pp_action a = s->rows[r].actions[i];
+            if (!pp_is_compute(a.op))
                 continue;
-            most = sum;
-            for (int k = 0; k < x->n_stages; k++)
+            begin(now[a.stage], s->graph, a);
+            double sum = sum_kept(x, r, now);
+            for (int k = 0; k < x->n_stages && sum > most; k++)
                 if (x->row[k] == r)
                     memcpy(x->kept[k], now[k], sizeof *now);
+            most = fmax(most, sum);
+            end(now[a.stage], s->graph, a);
+            pairs |= a.overlap;
         }
+        x->pairs &= pairs;
     }
 }
 
@@ -216,7 +248,8 @@ void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a)
     struct pp_schedule s = {0};
     struct pp_makespan m = {0};
     x->n_stages = (int)n;
-    x->weight = pp_arena_alloc(a, n, sizeof *x->weight);
+    for (int k = 0; k < PP_MESH_N_PATHS; k++)
+        x->path[k].weight = pp_arena_alloc(a, n, sizeof *x->path[k].weight);
     x->kept = pp_arena_alloc(a, n, sizeof *x->kept);
     x->row = pp_arena_alloc(a, n, sizeof *x->row);
     x->runs = n * (size_t)x->n_microbatches <= MAX_CELLS &&
@@ -240,6 +273,9 @@ void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a)
 
 /* --- memory and work --- */
 
+/* Sets of modes, and prices of a set. */
+enum { N_SETS = (1 << PP_N_RECOMPUTES) - 1, N_PRICES = 5 };
+
 static double work_of(const struct pp_mesh_unit *u, int mode, int m)
 {
     const double *t = u->time[mode];
@@ -258,19 +294,24 @@ static double bytes_of(const struct pp_mesh_unit *u, int mode,
     return bytes + (any > 0 ? u->whole : 0);
 }
 
-/* How a rank may hold a layer of the main class: seconds of a step, and bytes.
- */
-struct way {
-    double time, bytes;
+/* A bound of the layers of a rank: `at` and so many more for each second. */
+struct line {
+    double at, rate;
 };
 
 /* A rank, or several alike, less what it holds for certain. */
 struct rank {
-    int n;
-    double seconds, bytes;
+    int n, n_stages;
+    double seconds, bytes, workspace;
     bool mixes; /* its stages may have different modes */
-    struct way ways[PP_N_RECOMPUTES];
-    int n_ways;
+    int stage[PP_MESH_MOST_CHUNKS];
+    /* By stage: bytes of a layer of the main class in a mode, and whether it
+     * has one for certain. */
+    double held[PP_MESH_MOST_CHUNKS][PP_N_RECOMPUTES];
+    bool must[PP_MESH_MOST_CHUNKS];
+    /* Lines of the sets of modes that its layers may have, and their ends. */
+    struct line lines[N_SETS * N_PRICES];
+    int end[N_SETS], n_sets;
 };
 
 /* The division of the units over ranks. */
@@ -278,30 +319,96 @@ struct layer_division {
     const struct pp_mesh_bound *b;
     struct rank *ranks;
     int n_ranks, m, first_mode, last_mode;
-    bool ends;     /* the first and the last unit are held for certain */
-    bool whole;    /* ranks hold whole layers */
-    double others; /* layers of the main class that the other units count as */
-    double workspace[PP_N_RECOMPUTES]; /* by way: bytes of a rank with layers */
+    int workspaces; /* of a rank */
+    bool whole;     /* ranks hold whole layers */
+    double others;  /* layers of the main class that the other units count as */
+    /* By mode, of a rank with layers: seconds of a layer in a step, and bytes
+     * of a workspace. */
+    double time[PP_N_RECOMPUTES], workspace[PP_N_RECOMPUTES];
+    double fixed; /* bytes of a rank with layers, whatever it computes */
 };
 
-/* Returns how many layers a rank can hold in one mode. */
-static double room_of(const struct layer_division *d, const struct rank *r,
-                      int way, double seconds)
+/* Returns the bytes that a rank has for layers in a set of modes. */
+static double bytes_for(const struct layer_division *d, const struct rank *r,
+                        unsigned modes)
 {
-    double bytes = r->bytes - d->workspace[way];
-    return fmin(seconds / r->ways[way].time, bytes / r->ways[way].bytes);
+    double workspace = r->workspace;
+    for (int m = 0; m < PP_N_RECOMPUTES; m++)
+        if (modes >> m & 1)
+            workspace = fmax(workspace, d->workspace[m]);
+    return r->bytes - d->workspaces * workspace - d->fixed;
 }
 
-/* Returns the most layers, of which some are held in way a and others in b. */
-static double mixed_room(const struct layer_division *d, const struct rank *r,
-                         int a, int b, double seconds)
+/* Adds a line: at any prices of bytes and seconds, the layers that stages have
+ * for certain cost what the cheapest mode does, and what is left buys others on
+ * the cheapest stage (weak duality of linear programs). */
+static void add_line(const struct layer_division *d, struct rank *r,
+                     unsigned modes, double byte, double second, int *n)
 {
-    const struct way *x = &r->ways[a], *y = &r->ways[b];
-    double det = x->time * y->bytes - y->time * x->bytes;
-    double bytes = r->bytes - fmin(d->workspace[a], d->workspace[b]);
-    double n = (seconds * y->bytes - bytes * y->time) / det;
-    double k = (bytes * x->time - seconds * x->bytes) / det;
-    return fabs(det) > 0 && n >= 0 && k >= 0 ? n + k : 0;
+    double left = byte * bytes_for(d, r, modes), certain = 0,
+           cheapest = INFINITY;
+    for (int k = 0; k < r->n_stages; k++) {
+        double cost = INFINITY;
+        for (int m = 0; m < PP_N_RECOMPUTES; m++)
+            if (modes >> m & 1)
+                cost = fmin(cost, byte * r->held[k][m] + second * d->time[m]);
+        cheapest = fmin(cheapest, cost);
+        left -= r->must[k] ? cost : 0;
+        certain += r->must[k];
+    }
+    if (cheapest > 0)
+        r->lines[(*n)++] =
+            (struct line){certain + left / cheapest, second / cheapest};
+}
+
+/* Adds the lines of a set of modes, at those prices where two modes cost the
+ * same: other ones bound no better. */
+static void add_set(const struct layer_division *d, struct rank *r,
+                    unsigned modes)
+{
+    int n = r->n_sets ? r->end[r->n_sets - 1] : 0;
+    double least[PP_N_RECOMPUTES];
+    for (int m = 0; m < PP_N_RECOMPUTES; m++) {
+        least[m] = INFINITY;
+        for (int k = 0; k < r->n_stages; k++)
+            least[m] = fmin(least[m], r->held[k][m]);
+    }
+    add_line(d, r, modes, 1, 0, &n);
+    add_line(d, r, modes, 0, 1, &n);
+    for (int a = 0; a < PP_N_RECOMPUTES; a++)
+        for (int b = a + 1; b < PP_N_RECOMPUTES; b++)
+            if ((modes >> a & 1) && (modes >> b & 1) &&
+                d->time[b] > d->time[a] && least[a] > least[b])
+                add_line(d, r, modes, d->time[b] - d->time[a],
+                         least[a] - least[b], &n);
+    r->end[r->n_sets++] = n;
+}
+
+/* Adds the lines of every set of modes that a rank may use all of. */
+static void add_sets(const struct layer_division *d, struct rank *r)
+{
+    unsigned all = (2u << d->last_mode) - (1u << d->first_mode);
+    r->n_sets = 0;
+    for (unsigned modes = 1; modes <= all; modes++)
+        if (!(modes & ~all) && (r->mixes || !(modes & (modes - 1))))
+            add_set(d, r, modes);
+}
+
+/* Returns the most layers of a rank in so many seconds; negative if it cannot
+ * even have those that are there for certain. */
+static double room_of(const struct rank *r, double seconds)
+{
+    double most = -1, certain = 0;
+    for (int k = 0; k < r->n_stages; k++)
+        certain += r->must[k];
+    for (int set = 0, i = 0; set < r->n_sets; set++) {
+        double least = INFINITY;
+        for (; i < r->end[set]; i++)
+            least = fmin(least, r->lines[i].at + r->lines[i].rate * seconds);
+        if (least >= certain * (1 - 1e-9))
+            most = fmax(most, least);
+    }
+    return most < 0 && certain < 1 ? 0 : most;
 }
 
 /* Returns true if the ranks cannot hold the layers in a step. */
@@ -310,14 +417,9 @@ static bool is_short(const struct layer_division *d, double step)
     double all = 0;
     for (int i = 0; i < d->n_ranks; i++) {
         const struct rank *r = &d->ranks[i];
-        double seconds = step - r->seconds, most = 0;
-        if (seconds < 0 || r->bytes < 0)
+        double seconds = step - r->seconds, most = room_of(r, seconds);
+        if (seconds < 0 || r->bytes < 0 || most < 0)
             return true;
-        for (int a = 0; a < r->n_ways; a++) {
-            most = fmax(most, room_of(d, r, a, seconds));
-            for (int k = 0; r->mixes && k < a; k++)
-                most = fmax(most, mixed_room(d, r, a, k, seconds));
-        }
         all += r->n * (d->whole ? floor(most * (1 + 1e-9)) : most);
     }
     const struct pp_mesh_class *c = &d->b->classes->all[d->b->classes->main];
@@ -345,22 +447,26 @@ static double least_step(const struct layer_division *d, double low)
     return low;
 }
 
-/* Adds how a rank holds layers whose blocks are kept so. */
-static void add_ways(const struct layer_division *d, struct rank *r,
-                     const double kept[PP_N_SAVED_BLOCKS])
+/* Adds a stage to a rank that keeps so many blocks of its layers. */
+static void add_stage(const struct layer_division *d, struct rank *r, int stage,
+                      const double kept[PP_N_SAVED_BLOCKS])
 {
     const struct pp_mesh_unit *u = &d->b->units[d->b->classes->main];
-    r->n_ways = 0;
+    r->stage[r->n_stages] = stage;
     for (int mode = d->first_mode; mode <= d->last_mode; mode++)
-        r->ways[r->n_ways++] =
-            (struct way){work_of(u, mode, d->m), bytes_of(u, mode, kept)};
+        r->held[r->n_stages][mode] = bytes_of(u, mode, kept);
+    r->n_stages++;
 }
 
-static void set_workspace(struct layer_division *d)
+/* Sets the times and the workspaces of layers of the main class. */
+static void set_modes(struct layer_division *d)
 {
     const struct pp_mesh_unit *u = &d->b->units[d->b->classes->main];
-    for (int mode = d->first_mode; mode <= d->last_mode; mode++)
-        d->workspace[mode - d->first_mode] = u->workspace[mode];
+    for (int mode = d->first_mode; mode <= d->last_mode; mode++) {
+        d->time[mode] = work_of(u, mode, d->m);
+        d->fixed = u->fixed;
+        d->workspace[mode] = u->workspace[mode];
+    }
 }
 
 /* Takes a unit that is on a rank for certain. */
@@ -370,6 +476,7 @@ static void take(const struct layer_division *d, struct rank *r, size_t class,
     const struct pp_mesh_unit *u = &d->b->units[class];
     r->seconds += work_of(u, PP_RECOMPUTE_NONE, d->m);
     r->bytes -= bytes_of(u, PP_RECOMPUTE_NONE, kept);
+    r->workspace = fmax(r->workspace, u->workspace[PP_RECOMPUTE_NONE]);
 }
 
 /* Sums over all units in a mode. */
@@ -409,8 +516,8 @@ static void add_others(struct layer_division *d)
                 fmin(least, work_of(x, mode, d->m) / work_of(u, mode, d->m));
             least =
                 fmin(least, bytes_of(x, mode, none) / bytes_of(u, mode, none));
-            d->workspace[mode - d->first_mode] =
-                fmin(d->workspace[mode - d->first_mode], x->workspace[mode]);
+            d->workspace[mode] = fmin(d->workspace[mode], x->workspace[mode]);
+            d->fixed = fmin(d->fixed, x->fixed);
             for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
                 if (u->act[mode][b] > 0)
                     least = fmin(least, x->act[mode][b] / u->act[mode][b]);
@@ -431,10 +538,12 @@ struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
                                .ranks = &all,
                                .n_ranks = 1,
                                .m = n_microbatches,
-                               .last_mode = PP_N_RECOMPUTES - 1};
-    add_ways(&d, &all, one);
-    set_workspace(&d);
+                               .last_mode = PP_N_RECOMPUTES - 1,
+                               .workspaces = 1};
+    set_modes(&d);
+    add_stage(&d, &all, 0, one);
     add_others(&d);
+    add_sets(&d, &all);
     double least =
         least_step(&d, s.work / n_ranks * (1 - 1e-9)) + s.update / n_ranks;
     return (struct pp_mesh_least){least, least};
@@ -442,64 +551,160 @@ struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
 
 /* --- a shape on a mesh --- */
 
+/* Returns the length that the paths have of a unit on a stage, in the mean. */
+static double length_of(const struct pp_mesh_path *x, int stage,
+                        const double times[PP_N_TIMES])
+{
+    double length = 0;
+    for (int t = 0; t < PP_N_TIMES; t++)
+        length += x->weight[stage][t] * times[t];
+    return length;
+}
+
+/* Returns the least that the paths have of a unit on any stage. */
+static double least_length(const struct pp_mesh_path *x, int n_stages,
+                           const double times[PP_N_TIMES])
+{
+    double least = INFINITY;
+    for (int s = 0; s < n_stages; s++)
+        least = fmin(least, length_of(x, s, times));
+    return least;
+}
+
 /* Returns the length that the paths have at least in the mean. */
-static double path_of(const struct pp_mesh_shape *x,
+static double path_of(const struct pp_mesh_shape *shape,
+                      const struct pp_mesh_path *x,
                       const struct pp_mesh_bound *b, int mode)
 {
     const struct pp_mesh_classes *c = b->classes;
-    double sum = x->messages * b->message;
-    for (size_t k = 0; k < c->n; k++) {
-        const double *t = b->units[k].time[mode];
-        double least = INFINITY;
-        for (int s = 0; s < x->n_stages; s++) {
-            double length = 0;
-            for (int i = 0; i < PP_N_TIMES; i++)
-                length += x->weight[s][i] * t[i];
-            least = fmin(least, length);
-            sum += s == 0 && k == c->first ? length : 0;
-            sum += s == x->n_stages - 1 && k == c->last ? length : 0;
+    double sum =
+        x->messages * b->message +
+        length_of(x, 0, b->units[c->first].time[mode]) +
+        length_of(x, shape->n_stages - 1, b->units[c->last].time[mode]);
+    for (size_t k = 0; k < c->n; k++)
+        sum += (double)c->all[k].count *
+               least_length(x, shape->n_stages, b->units[k].time[mode]);
+    return sum;
+}
+
+/* Sets the ranks of a shape, less what they hold for certain, and with all of
+ * their stages as one in the mean if `mean`. */
+static void set_ranks(const struct pp_mesh_shape *x, struct layer_division *d,
+                      bool mean)
+{
+    const struct pp_mesh_classes *c = d->b->classes;
+    int last = x->n_stages - 1;
+    double kept[PP_MESH_MOST_ROWS][PP_N_SAVED_BLOCKS];
+    for (int r = 0; r < x->n_ranks; r++)
+        d->ranks[r] = (struct rank){
+            .n = 1, .bytes = d->b->limit, .mixes = x->n_chunks > 1};
+    if (mean)
+        memset(kept, 0, (size_t)x->n_ranks * sizeof *kept);
+    for (int s = 0; s < x->n_stages; s++) {
+        struct rank *r = &d->ranks[x->row[s]];
+        r->must[r->n_stages] =
+            !mean && s >= (int)c->before && s + (int)c->after < x->n_stages;
+        if (!mean)
+            add_stage(d, r, s, x->kept[s]);
+        for (int k = 0; mean && k < PP_N_SAVED_BLOCKS; k++)
+            kept[x->row[s]][k] += x->kept[s][k] / x->n_chunks;
+    }
+    for (int r = 0; mean && r < x->n_ranks; r++) {
+        d->ranks[r].mixes = true;
+        add_stage(d, &d->ranks[r], 0, kept[r]);
+    }
+    take(d, &d->ranks[x->row[0]], c->first, x->kept[0]);
+    take(d, &d->ranks[x->row[last]], c->last, x->kept[last]);
+}
+
+/* Returns the least step from low on in which the ranks hold all units. */
+static double held_step(struct layer_division *d, double low)
+{
+    d->others = 0;
+    d->whole = true;
+    set_modes(d);
+    for (int r = 0; r < d->n_ranks; r++)
+        add_sets(d, &d->ranks[r]);
+    double whole = least_step(d, low);
+    add_others(d);
+    if (d->others <= 0 || isinf(whole))
+        return whole;
+    d->whole = false;
+    for (int r = 0; r < d->n_ranks; r++)
+        add_sets(d, &d->ranks[r]);
+    return fmax(whole, least_step(d, whole));
+}
+
+/* The layers of the main class on the paths: how much longer the paths are for
+ * one on a stage of a rank in a mode than for one that is nowhere shorter. */
+struct detour {
+    const struct layer_division *d;
+    double more[PP_MESH_MOST_ROWS][PP_MESH_MOST_CHUNKS][PP_N_RECOMPUTES];
+};
+
+/* Returns a lower bound of how much longer the paths are in all, at a price of
+ * a layer: on each rank bytes have the least price at which no stage has a
+ * layer for less (weak duality again). */
+static double detour_at(const struct detour *x, double layer)
+{
+    const struct layer_division *d = x->d;
+    double sum = layer * (double)d->b->classes->all[d->b->classes->main].count;
+    for (int i = 0; i < d->n_ranks; i++) {
+        const struct rank *r = &d->ranks[i];
+        double byte = 0, bytes = 0;
+        for (int m = d->first_mode; m <= d->last_mode; m++)
+            bytes = fmax(bytes, bytes_for(d, r, 1u << m));
+        for (int k = 0; k < r->n_stages; k++)
+            for (int m = d->first_mode; m <= d->last_mode; m++)
+                byte = fmax(byte, (layer - x->more[i][k][m]) / r->held[k][m]);
+        for (int k = 0; k < r->n_stages; k++) {
+            double least = INFINITY;
+            for (int m = d->first_mode; m <= d->last_mode; m++)
+                least = fmin(least, x->more[i][k][m] + byte * r->held[k][m]);
+            sum += r->must[k] ? least - layer : 0;
         }
-        sum += (double)c->all[k].count * least;
+        sum -= byte * bytes;
     }
     return sum;
 }
 
-/* Sets what a rank keeps: of the stage that keeps least, or in the mean. */
-static void find_rank_kept(const struct pp_mesh_shape *x, int rank, bool mean,
-                           double kept[PP_N_SAVED_BLOCKS])
+/* Returns by how much paths are longer at least because of where layers are and
+ * what they compute again: the best of all prices, which is concave. */
+static double detour(const struct pp_mesh_shape *shape,
+                     const struct pp_mesh_path *p,
+                     const struct layer_division *d)
 {
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-        kept[k] = mean ? 0 : INFINITY;
-        for (int s = 0; s < x->n_stages; s++)
-            if (x->row[s] == rank)
-                kept[k] = mean ? kept[k] + x->kept[s][k] / x->n_chunks
-                               : fmin(kept[k], x->kept[s][k]);
+    static const double golden = 0.6180339887498949;
+    const struct pp_mesh_unit *u = &d->b->units[d->b->classes->main];
+    double least = least_length(p, shape->n_stages, u->time[d->first_mode]),
+           low = 0, high = 0;
+    struct detour x = {.d = d};
+    for (int i = 0; i < d->n_ranks; i++)
+        for (int k = 0; k < d->ranks[i].n_stages; k++)
+            for (int m = d->first_mode; m <= d->last_mode; m++) {
+                x.more[i][k][m] =
+                    length_of(p, d->ranks[i].stage[k], u->time[m]) - least;
+                high = fmax(high, 4 * x.more[i][k][m]);
+            }
+    double a = high - golden * high, b = golden * high, at_a = detour_at(&x, a),
+           at_b = detour_at(&x, b), best = 0;
+    for (int i = 0; i < 16; i++) {
+        best = fmax(best, fmax(at_a, at_b));
+        if (at_a < at_b) {
+            low = a;
+            a = b;
+            at_a = at_b;
+            b = low + golden * (high - low);
+            at_b = detour_at(&x, b);
+        } else {
+            high = b;
+            b = a;
+            at_b = at_a;
+            a = high - golden * (high - low);
+            at_a = detour_at(&x, a);
+        }
     }
-}
-
-/* Returns the least step in which ranks hold all units. */
-static double held_step(const struct pp_mesh_shape *x, struct layer_division *d,
-                        bool mean, double low)
-{
-    const struct pp_mesh_classes *c = d->b->classes;
-    int last = x->n_stages - 1;
-    for (int r = 0; r < x->n_ranks; r++) {
-        double kept[PP_N_SAVED_BLOCKS];
-        d->ranks[r] = (struct rank){
-            .n = 1, .bytes = d->b->limit, .mixes = x->n_chunks > 1 || mean};
-        find_rank_kept(x, r, mean, kept);
-        add_ways(d, &d->ranks[r], kept);
-    }
-    take(d, &d->ranks[x->row[0]], c->first, x->kept[0]);
-    take(d, &d->ranks[x->row[last]], c->last, x->kept[last]);
-    d->others = 0;
-    d->whole = true;
-    set_workspace(d);
-    double whole = least_step(d, low);
-    add_others(d);
-    d->whole = false;
-    return d->others > 0 && isfinite(whole) ? fmax(whole, least_step(d, whole))
-                                            : whole;
+    return best;
 }
 
 struct pp_mesh_least pp_mesh_shape_least(const struct pp_mesh_shape *x,
@@ -514,15 +719,22 @@ struct pp_mesh_least pp_mesh_shape_least(const struct pp_mesh_shape *x,
                                .m = x->n_microbatches,
                                .first_mode = any ? 0 : (int)mode,
                                .last_mode =
-                                   any ? PP_N_RECOMPUTES - 1 : (int)mode};
+                                   any ? PP_N_RECOMPUTES - 1 : (int)mode,
+                               .workspaces = x->pairs ? 2 : 1};
     const struct class_sums s = sums_of(b, d.first_mode, d.m);
     double update = s.update / x->n_ranks, step = s.step / x->n_ranks;
     double mean = s.work / x->n_ranks * (1 - 1e-9);
-    double path = path_of(x, b, d.first_mode);
-    double held = held_step(x, &d, false, mean);
+    set_ranks(x, &d, false);
+    double held = held_step(&d, mean);
     if (isinf(held))
         return (struct pp_mesh_least){INFINITY, INFINITY};
-    double likely = held_step(x, &d, true, mean);
+    set_modes(&d);
+    double path = 0;
+    for (int k = 0; k < PP_MESH_N_PATHS; k++)
+        path = fmax(path, path_of(x, &x->path[k], b, d.first_mode) +
+                              detour(x, &x->path[k], &d));
+    set_ranks(x, &d, true);
+    double likely = held_step(&d, mean);
     likely = isinf(likely) ? 2 * held : likely;
     double bound = fmax(path, held) + update;
     return (struct pp_mesh_least){

@@ -10,6 +10,15 @@
 #include "mesh/units.h"
 #include "schedule/kinds/kind.h"
 
+/* A mean of some paths through an order: per stage, how often it has each of
+ * its times; and messages on it. */
+struct pp_mesh_path {
+    double (*weight)[PP_N_TIMES], messages;
+};
+
+/* For splits that pay nothing for memory, little and much. */
+enum { PP_MESH_N_PATHS = 3 };
+
 struct pp_mesh_shape {
     const struct pp_kind *kind;
     enum pp_placement placement;
@@ -17,12 +26,11 @@ struct pp_mesh_shape {
     /* Filled by pp_mesh_shape_init. */
     bool runs; /* else the kind refuses these numbers */
     int n_stages;
-    /* Per stage: how often a path through the order has each of its times, in
-     * the mean over some paths; and messages on them. */
-    double (*weight)[PP_N_TIMES], messages;
-    /* Per stage: microbatches whose blocks its rank keeps at one instant. */
+    struct pp_mesh_path path[PP_MESH_N_PATHS];
+    /* Per stage: microbatches whose blocks its rank keeps during one action. */
     double (*kept)[PP_N_SAVED_BLOCKS];
-    int *row; /* per stage */
+    int *row;   /* per stage */
+    bool pairs; /* all ranks run a forward and a backward at once */
 };
 
 /* Fills a shape whose first line is set, in memory of the arena. */
@@ -36,8 +44,8 @@ struct pp_mesh_bound {
     double message; /* seconds of the quickest message */
 };
 
-/* The most pipeline ranks. */
-enum { PP_MESH_MOST_ROWS = 512 };
+/* The most pipeline ranks, and stages of one. */
+enum { PP_MESH_MOST_ROWS = 512, PP_MESH_MOST_CHUNKS = 4 };
 
 /* A lower bound of the step for every split with one mode of recomputation, or
  * with PP_N_RECOMPUTES for any modes of stages; and an estimate. Both are

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "cost/estimate.h"
 
 static bool same(double a, double b)
@@ -62,7 +63,6 @@ void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
     c->all = pp_arena_alloc(a, n, sizeof *c->all);
     c->of = pp_arena_alloc(a, n, sizeof *c->of);
     c->names = pp_arena_alloc(a, n, sizeof *c->names);
-    c->units = pp_arena_alloc(a, n, sizeof *c->units);
     c->seconds = pp_arena_alloc(a, n, sizeof *c->seconds);
     c->stages = pp_arena_alloc(a, n * PP_N_RECOMPUTES, sizeof *c->stages);
     c->nodes = pp_arena_alloc(a, n * PP_N_RECOMPUTES, sizeof *c->nodes);
@@ -77,7 +77,6 @@ void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
         if (k == c->n) {
             c->all[k].unit = i;
             c->all[k].layer = u.kind == PP_UNIT_LAYER;
-            c->units[k].fqn = c->names[i];
             c->n++;
         }
         c->of[i] = k;
@@ -86,6 +85,13 @@ void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
     c->first = c->of[0];
     c->last = c->of[n - 1];
     find_main(c, q);
+    while (c->of[c->before] != c->main)
+        c->before++;
+    while (c->of[n - 1 - c->after] != c->main)
+        c->after++;
+    for (size_t i = c->before; i < n - c->after; i++)
+        if (c->of[i] != c->main)
+            c->before = n;
 }
 
 static struct pp_estimate estimate_of(const struct pp_split_request *q)
@@ -153,8 +159,8 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         u->act[mode][k] = act[k] * whole.tokens;
     u->workspace[mode] = (double)pp_workspace_bytes(&x->workspace, rows, 0) +
-                         x->modes[mode].workspace_bytes * whole.tokens +
-                         s->fixed_bytes;
+                         x->modes[mode].workspace_bytes * whole.tokens;
+    u->fixed = s->fixed_bytes;
     u->state = x->state_bytes;
     u->whole = costs->plan.graph->resident == INT_MAX ? x->weight_bytes : 0;
     u->output = x->costs.out_bytes * whole.tokens;
@@ -170,28 +176,45 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
                     (costs->plan.graph->resident ? of->gathered[k] : 0));
 }
 
+/* The classes on a mesh. */
+struct pp_mesh_described {
+    struct pp_mesh mesh;
+    struct pp_plan_unit *units;
+    struct pp_mesh_described *next;
+};
+
 /* Describes the classes on the mesh of a request, unless they are. The order of
  * the mesh and the microbatch change nothing there. */
-static void describe(struct pp_mesh_classes *c,
-                     const struct pp_split_request *q)
+static struct pp_plan_unit *describe(struct pp_mesh_classes *c,
+                                     const struct pp_split_request *q)
 {
-    const struct pp_mesh *a = &q->shard.mesh, *b = &c->described;
-    if (a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->dp == b->dp &&
-        (a->pp > 1) == (b->pp > 1) &&
-        a->experts_over_tp == b->experts_over_tp &&
-        a->whole_state == b->whole_state &&
-        a->divided_weights == b->divided_weights &&
-        a->expert_limit == b->expert_limit)
-        return;
-    c->described = q->shard.mesh;
+    const struct pp_mesh *a = &q->shard.mesh;
+    const int key[] = {a->tp, a->cp, a->ep, a->dp};
+    struct pp_mesh_described **at =
+        &c->described[pp_fnv(PP_FNV_START, key, sizeof key) % PP_MESH_BUCKETS];
+    for (; *at; at = &(*at)->next) {
+        const struct pp_mesh *b = &(*at)->mesh;
+        if (a->tp == b->tp && a->cp == b->cp && a->ep == b->ep &&
+            a->dp == b->dp && (a->pp > 1) == (b->pp > 1) &&
+            a->experts_over_tp == b->experts_over_tp &&
+            a->whole_state == b->whole_state &&
+            a->divided_weights == b->divided_weights &&
+            a->expert_limit == b->expert_limit)
+            return (*at)->units;
+    }
+    *at = pp_arena_alloc(c->arena, 1, sizeof **at);
+    (*at)->mesh = *a;
+    (*at)->units = pp_arena_alloc(c->arena, c->n, sizeof *(*at)->units);
     for (size_t k = 0; k < c->n; k++) {
+        struct pp_plan_unit *x = &(*at)->units[k];
         const struct pp_unit_id u =
             pp_model_unit(q->shard.model, c->all[k].unit);
-        pp_split_describe_unit(q, c->all[k].unit, true, &c->units[k]);
+        x->fqn = c->names[c->all[k].unit];
+        pp_split_describe_unit(q, c->all[k].unit, true, x);
         for (int r = 1; c->all[k].layer && r < PP_N_RECOMPUTES; r++)
-            c->units[k].modes[r] =
-                pp_split_describe_mode(q, u, (enum pp_recompute)r);
+            x->modes[r] = pp_split_describe_mode(q, u, (enum pp_recompute)r);
     }
+    return (*at)->units;
 }
 
 void pp_mesh_units(struct pp_mesh_classes *c, const struct pp_split_request *q,
@@ -212,13 +235,12 @@ void pp_mesh_units(struct pp_mesh_classes *c, const struct pp_split_request *q,
     const struct pp_plan_model model = {.dtype = q->precision->name,
                                         .gpu = q->gpu,
                                         .trainer = pp_split_trainer(q)->name,
-                                        .units = c->units,
+                                        .units = describe(c, q),
                                         .n_units = c->n};
     const struct pp_profile profile = {.units = c->seconds,
                                        .n_units = c->n,
                                        .seconds_per_param =
                                            pp_estimate_update(&x)};
-    describe(c, q);
     for (size_t k = 0; k < c->n; k++) {
         pp_estimate_unit(&x, c->all[k].unit, &c->seconds[k]);
         for (int r = 0; r < (c->all[k].layer ? PP_N_RECOMPUTES : 1); r++)

@@ -18,17 +18,20 @@ struct pp_mesh_class {
     bool layer;   /* has modes of recomputation */
 };
 
+enum { PP_MESH_BUCKETS = 4096 }; /* of a hash table */
+
 struct pp_mesh_classes {
     struct pp_arena *arena;
     struct pp_mesh_class *all;
     size_t n, first, last; /* those of the first and of the last unit */
     size_t main;           /* the layers that take most together */
+    size_t before, after;  /* units before them and after them; before has all
+                              units if others are among them */
     size_t *of;            /* per unit: its class */
     const char **names;    /* per unit */
-    /* Room for the plans that costs are read from, and the mesh that units are
-     * described for; tp 0: none. */
-    struct pp_mesh described;
-    struct pp_plan_unit *units;
+    /* Units on the meshes so far. */
+    struct pp_mesh_described *described[PP_MESH_BUCKETS];
+    /* Room for the plans that costs are read from. */
     struct pp_unit_seconds *seconds;
     struct pp_plan_stage *stages;
     struct pp_stage_node *nodes;
@@ -42,10 +45,10 @@ void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
 struct pp_mesh_unit {
     double time[PP_N_RECOMPUTES][PP_N_TIMES];       /* of a microbatch */
     double act[PP_N_RECOMPUTES][PP_N_SAVED_BLOCKS]; /* bytes of a microbatch */
-    double workspace[PP_N_RECOMPUTES]; /* bytes of a rank with such units:
-                                          within an action, and what the trainer
-                                          holds whatever the rank computes */
-    double state;                      /* bytes */
+    double workspace[PP_N_RECOMPUTES]; /* bytes, within an action */
+    double fixed; /* bytes that the trainer holds for it on a rank, whatever it
+                     computes */
+    double state; /* bytes */
     double whole; /* bytes of its weights while its stage keeps anything, if
                      ranks divide them */
     double step;  /* seconds of collectives, once a step, that no work hides */
