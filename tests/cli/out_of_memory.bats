@@ -70,3 +70,33 @@ try() {
     try pppack -q --export safetensors -o data.safetensors data
     try pppack -q -l 16 --stats --svg b.svg -o other megatron.bin
 }
+
+@test "pprun with four ranks and checkpoints beside its steps" {
+    local n refused=0 status
+    local run=(pprun -q plan.json --data packed --save-every 1 --save-background)
+    seq 60 | jq -c '{input_ids: [range(. % 9 + 1)]}' >in.jsonl
+    ppsplit -q -p 2 --dp 2 "$SRCDIR/tests/golden/llama/model" |
+        ppsched -q -s 1f1b -m 4 -o plan.json
+    pppack -q -l 16 --bins-multiple 8 -o packed in.jsonl
+    "${run[@]}" --init 5 --steps 6 --save whole -o log
+    "${run[@]}" --init 5 --steps 3 --save begun -o log
+    for ((n = 0; n < 1000000; n += n / 4 + 1)); do
+        rm -rf there
+        cp -r begun there
+        status=0
+        LD_PRELOAD="$REFUSE_MEMORY" PP_ALLOCATION="$n" "${run[@]}" \
+            --resume there --steps 6 --save there -o log >out 2>err ||
+            status=$?
+        ((status)) || break
+        echo "allocation $n: status $status, $(<err)"
+        ((status == 3))
+        [ "$(wc -l <err)" -eq 1 ]
+        [[ "$(<err)" == 'pprun: '*'out of memory'* ]]
+        diff -r begun/step-00000003 there/step-00000003
+        # It continues as if nothing had happened.
+        "${run[@]}" --resume there --steps 6 --save there -o log
+        diff -r whole/step-00000006 there/step-00000006
+        refused=$((refused + 1))
+    done
+    ((status == 0 && refused > 15))
+}
