@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/part_shapes.h"
+#include "model/parts.h"
 
 const int pp_lora_slots[PP_N_ADAPTED] = {
     PP_P_Q,    PP_P_K,   PP_P_V,   PP_P_O,    PP_P_GATE, PP_P_UP,
@@ -44,6 +45,17 @@ static bool is_target(const struct pp_lora *l, const char *tensor)
         at += n;
     }
     return found;
+}
+
+bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot)
+{
+    const struct pp_names *names = pp_family_of(m->architecture)->names;
+    char name[PP_FQN_TEXT];
+    if (!names->layer[slot])
+        return false;
+    snprintf(name, sizeof name, "%.40s.%u.%.43s", names->layers,
+             (unsigned)u.layer, names->layer[slot]);
+    return is_target(m->lora, name);
 }
 
 /* Names A or B. All names are shorter; the bounds are for the compiler's

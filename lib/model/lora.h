@@ -46,6 +46,10 @@ double pp_lora_scale(const struct pp_lora *l);
  * The table has the names of its tensors. */
 void pp_lora_tensors(const struct pp_lora *l, struct pp_tensor_info *table);
 
+/* Returns whether a product of a layer, by slot, has an adapter. The model has
+ * adapters, and the layer is trained. */
+bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot);
+
 /* Sets frozen[i] for the units without adapters, beside those that are frozen
  * anyway and get none. Fails with PP_EXIT_INPUT if the model or a target cannot
  * have adapters, if a target names no product, or if no adapter is left. The

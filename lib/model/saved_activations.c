@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "model/lora.h"
 #include "model/parts.h"
 
 struct pp_shard pp_shard_of(const struct pp_model *m, const struct pp_mesh *x)
@@ -81,9 +82,22 @@ static bool is_for_weights(const struct pp_model *m, struct pp_unit_id u,
            (slot == PP_S_NORM1 || slot == PP_S_NORM2 || slot == PP_S_ACT);
 }
 
-/* Changes a tensor of a frozen unit. Without W nothing is kept longer than I,
- * and without a backward nothing is kept at all. Later slices read keys and
- * values, and add to their gradients. */
+/* Returns true if W of a unit that trains adapters does not read a saved tensor
+ * that is for W alone: the inputs of an MLP's products without any. */
+static bool is_unread(const struct pp_model *m, struct pp_unit_id u,
+                      size_t slot)
+{
+    if (!m->lora || !is_for_weights(m, u, slot))
+        return false;
+    return slot == PP_S_NORM2 ? !pp_lora_adapts(m, u, PP_P_GATE) &&
+                                    !pp_lora_adapts(m, u, PP_P_UP)
+           : slot == PP_S_ACT ? !pp_lora_adapts(m, u, PP_P_DOWN)
+                              : false;
+}
+
+/* Changes a tensor of a frozen unit, or one that W does not read. Without W
+ * nothing is kept longer than I, and without a backward nothing is kept at all.
+ * Later slices read keys and values, and add to their gradients. */
 static void freeze(const struct pp_model *m, struct pp_unit_id u, size_t slot,
                    enum pp_recompute r, enum pp_saved_when when,
                    struct pp_saved *s)
@@ -91,7 +105,7 @@ static void freeze(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     enum pp_role role = pp_unit_role(m, u);
     bool layer = u.kind == PP_UNIT_LAYER, in_forward = when == PP_IN_FORWARD;
     bool gradient = s->block == PP_SAVED_GRAD_W;
-    if (role == PP_ROLE_TRAINED ||
+    if ((role == PP_ROLE_TRAINED && !is_unread(m, u, slot)) ||
         (layer && (slot == PP_S_QKV || slot == PP_S_DKEYS)))
         return;
     if (role == PP_ROLE_FORWARD) {

@@ -37,6 +37,16 @@ static bool find_branch(const struct pp_call *c, const struct pp_product *p,
     return b->first < p->out;
 }
 
+bool pp_product_trains(const struct pp_call *c, const struct pp_product *p)
+{
+    struct branch b;
+    bool trains = c->g[p->weight];
+    for (size_t i = 0; i < c->l->n_adapters && !trains; i++)
+        trains = c->g[c->l->adapters[i].a] &&
+                 find_branch(c, p, &c->l->adapters[i], &b);
+    return trains;
+}
+
 /* Writes u or v to the room, and returns it. */
 static void *narrow_x(const struct pp_call *c, const struct pp_product *p,
                       const struct branch *b, size_t N, const void *x)

@@ -61,6 +61,10 @@ void pp_product_fwd(const struct pp_call *c, const struct pp_product *p,
                     size_t N, void *y, const void *x, const void *r);
 void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
                           size_t N, void *dx, const void *dy);
+/* Reports whether W of a product has something to do here: the weight has a
+ * gradient, or an adapter has. Else its input may not be there. */
+bool pp_product_trains(const struct pp_call *c, const struct pp_product *p);
+
 /* Computes the gradients of the weight, if it has one here, and of adapters. */
 void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                            size_t N, const void *dy, const void *x);

@@ -93,6 +93,8 @@ static void mlp_bwd_weight(const struct pp_call *c)
 {
     const struct mlp p = mlp_of(c);
     pp_join_bwd_weight(c, &p.down, c->s[PP_S_DOUT2], c->s[PP_S_ACT]);
+    if (!pp_product_trains(c, &p.widen))
+        return;
     const void *x = pp_layer_gather(c, c->s[PP_S_NORM2]);
     pp_product_bwd_weight(c, &p.widen, c->T, c->s[PP_S_DGATE_UP], x);
 }

@@ -104,6 +104,8 @@ void pp_join_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                         const void *dy, const void *x)
 {
     struct pp_product own = *p;
+    if (!pp_product_trains(c, p))
+        return;
     /* With all rows each rank has the whole gradient (pp_sync_tensor). */
     if (!pp_layer_adds_bias(c) && !has_all_rows(c))
         own.bias = PP_NO_SLOT;
