@@ -19,6 +19,61 @@ static enum pp_recompute mode_of(const struct pp_split_plan *plan)
 
 /* --- Megatron-LM --- */
 
+/* Prints the layers with experts as a list of Python, by runs: [0]*3+[1]*58. */
+static void print_layer_freq(const struct pp_model *m, FILE *f)
+{
+    fprintf(f, "--moe-layer-freq ");
+    for (size_t i = 0, end; i < m->n_layers; i = end) {
+        bool experts = pp_layer_set_has(&m->moe.layers, i);
+        for (end = i; end < m->n_layers &&
+                      pp_layer_set_has(&m->moe.layers, end) == experts;)
+            end++;
+        fprintf(f, "%s[%d]*%zu", i ? "+" : "", experts, end - i);
+    }
+    putc('\n', f);
+}
+
+/* Prints the sizes of the model. */
+static void print_sizes(const struct pp_model *m, FILE *f)
+{
+    const struct pp_moe *e = &m->moe;
+    const struct pp_mla *a = &m->mla;
+    fprintf(f,
+            "--num-layers %zu\n--hidden-size %zu\n--ffn-hidden-size %zu\n"
+            "--num-attention-heads %zu\n",
+            m->n_layers, m->hidden, m->intermediate, m->n_heads);
+    if (a->kv_rank)
+        fprintf(f,
+                "--multi-latent-attention\n--kv-lora-rank %zu\n"
+                "--qk-head-dim %zu\n--qk-pos-emb-head-dim %zu\n"
+                "--v-head-dim %zu\n",
+                a->kv_rank, a->nope_dim, a->rope_dim, a->v_dim);
+    else
+        fprintf(f, "--kv-channels %zu\n", m->head_dim);
+    if (a->q_rank)
+        fprintf(f, "--q-lora-rank %zu\n", a->q_rank);
+    if (!a->kv_rank && m->n_kv_heads < m->n_heads)
+        fprintf(f, "--group-query-attention\n--num-query-groups %zu\n",
+                m->n_kv_heads);
+    fprintf(f, "--max-position-embeddings %zu\n", m->max_position);
+    if (!m->tied)
+        fprintf(f, "--untie-embeddings-and-output-weights\n");
+    if (m->n_mtp)
+        fprintf(f, "--mtp-num-layers %zu\n", m->n_mtp);
+    if (e->n_experts) {
+        fprintf(f,
+                "--num-experts %zu\n--moe-router-topk %zu\n"
+                "--moe-ffn-hidden-size %zu\n",
+                e->n_experts, e->top_k, e->intermediate);
+        print_layer_freq(m, f);
+    }
+    if (e->shared)
+        fprintf(f, "--moe-shared-expert-intermediate-size %zu\n", e->shared);
+    fprintf(f,
+            "# sizes alone; norms, activation, biases, positions, router and "
+            "tokenizer are the model's\n");
+}
+
 static int print_megatron(struct mesh_job *j, FILE *f)
 {
     static const char *const exchanges[PP_N_CP_EXCHANGES] = {
@@ -71,6 +126,8 @@ static int print_megatron(struct mesh_job *j, FILE *f)
                 experts ? " moe_act" : "", latent ? " mla_up_proj" : "");
     if (m->order != 0)
         fprintf(f, "--use-tp-pp-dp-mapping\n");
+    fprintf(f, "--cross-entropy-loss-fusion\n");
+    print_sizes(&s->model, f);
     return 0;
 }
 

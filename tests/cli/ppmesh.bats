@@ -136,7 +136,13 @@ END
         seq-length bf16; do
         grep -q "^--$flag" args
     done
-    run -1 grep -v '^--' args
+    for size in 'num-layers 12' 'hidden-size 1024' 'ffn-hidden-size 4096' \
+        'kv-channels 128' 'num-query-groups 2' 'num-experts 8' \
+        'moe-router-topk 2' 'moe-layer-freq [1]*12' \
+        untie-embeddings-and-output-weights; do
+        grep -qxF -- "--$size" args
+    done
+    run -1 grep -vE '^(--|# )' args
     ppmesh -q "${on8[@]}" --plans 6 --fix pp=2,dp=2,order=tp-cp-pp-dp,cp=2,recompute=full \
         --export megatron-args bf16.json >args
     grep -qx -- '--use-tp-pp-dp-mapping' args
