@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gelu on the CPU. (1 + tanh(u)) / 2 is the sigmoid of 2 u, so that the form by
- * tanh needs one exp. */
+/* gelu and gate on the CPU. (1 + tanh(u)) / 2 is the sigmoid of 2 u, so that
+ * the form by tanh needs one exp. */
 #include "kernels.h"
 
 #include <math.h>
@@ -107,6 +107,43 @@ PP_CLONES static void square_bwd(real *dx, const real *dy, const real *x,
     PP_INDEPENDENT
     for (size_t i = 0; i < n; i++)
         dx[i] = x[i] > 0 ? dy[i] * 2 * x[i] : 0;
+}
+
+/* --- gate --- */
+
+PP_CLONES static void gate_row(real *y, const real *x, const real *g, size_t C)
+{
+    PP_INDEPENDENT
+    for (size_t i = 0; i < C; i++)
+        y[i] = x[i] / (1 + fast_exp(-g[i]));
+}
+
+PP_CLONES static void gate_row_bwd(real *restrict dg, const real *restrict dx,
+                                   const real *restrict x,
+                                   const real *restrict g, size_t C)
+{
+    for (size_t i = 0; i < C; i++)
+        dg[i] = dx[i] * x[i] / (1 + fast_exp(g[i]));
+}
+
+PP_SIGMOID_GATE_FWD(PP_KERNEL(sigmoid_gate_fwd))
+{
+    (void)stream;
+    real *out = y;
+    const real *in = x, *by = g;
+    for (size_t t = 0; t < N; t++)
+        gate_row(out + t * C, in + t * C, by + t * ldg, C);
+    return 0;
+}
+
+PP_SIGMOID_GATE_BWD(PP_KERNEL(sigmoid_gate_bwd))
+{
+    (void)stream;
+    real *out = dg;
+    const real *d = dx, *in = x, *by = g;
+    for (size_t t = 0; t < N; t++)
+        gate_row_bwd(out + t * ldg, d + t * C, in + t * C, by + t * ldg, C);
+    return 0;
 }
 
 /* --- geglu --- */

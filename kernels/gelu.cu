@@ -104,6 +104,45 @@ PP_GELU_BWD(PP_CUDA(gelu_bwd))
              : 0;
 }
 
+/* --- gate --- */
+
+static __global__ void gate_fwd_kernel(elem *y, const elem *x, const elem *g,
+                                       size_t N, size_t C, size_t ldg)
+{
+    for (size_t i = grid_thread(); i < N * C; i += grid_threads())
+        store(&y[i],
+              to_float(x[i]) * sigmoid(to_float(g[i / C * ldg + i % C])));
+}
+
+static __global__ void gate_bwd_kernel(elem *dg, const elem *dx, const elem *x,
+                                       const elem *g, size_t N, size_t C,
+                                       size_t ldg)
+{
+    for (size_t i = grid_thread(); i < N * C; i += grid_threads()) {
+        size_t at = i / C * ldg + i % C;
+        store(&dg[at],
+              to_float(dx[i]) * to_float(x[i]) * sigmoid(-to_float(g[at])));
+    }
+}
+
+PP_SIGMOID_GATE_FWD(PP_CUDA(sigmoid_gate_fwd))
+{
+    if (!N)
+        return 0;
+    return PP_LAUNCH(gate_fwd_kernel, blocks_for(N * C, THREADS), THREADS, 0,
+                     stream, (elem *)y, (const elem *)x, (const elem *)g, N, C,
+                     ldg);
+}
+
+PP_SIGMOID_GATE_BWD(PP_CUDA(sigmoid_gate_bwd))
+{
+    if (!N)
+        return 0;
+    return PP_LAUNCH(gate_bwd_kernel, blocks_for(N * C, THREADS), THREADS, 0,
+                     stream, (elem *)dg, (const elem *)dx, (const elem *)x,
+                     (const elem *)g, N, C, ldg);
+}
+
 /* --- geglu --- */
 
 struct gelu_tanh {

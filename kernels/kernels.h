@@ -275,6 +275,20 @@ typedef PP_ATTENTION_SCRATCH(pp_attention_scratch_fn);
 typedef PP_SWIGLU_FWD(pp_swiglu_fwd_fn); /* and geglu */
 typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
 
+/* sigmoid_gate - y = x sigmoid(g)
+ *
+ *   y, x   (N, C)         y written; y may be x
+ *   g, dg  (N, C), ldg    dg written
+ * As dx = dy sigmoid(g), fwd makes it of dy; bwd makes dg of dx. */
+#define PP_SIGMOID_GATE_FWD(name)                                        \
+    int(name)(void *y, const void *x, const void *g, size_t N, size_t C, \
+              size_t ldg, void *stream)
+#define PP_SIGMOID_GATE_BWD(name)                                     \
+    int(name)(void *dg, const void *dx, const void *x, const void *g, \
+              size_t N, size_t C, size_t ldg, void *stream)
+typedef PP_SIGMOID_GATE_FWD(pp_sigmoid_gate_fwd_fn);
+typedef PP_SIGMOID_GATE_BWD(pp_sigmoid_gate_bwd_fn);
+
 /* gelu - y = x P(X <= x) for normal X (Hendrycks and Gimpel, "Gaussian Error
  * Linear Units", 2016)
  *
@@ -484,6 +498,8 @@ typedef PP_SGD(pp_sgd_fn);
     K(swiglu_bwd, pp_swiglu_bwd_fn)                     \
     K(geglu_fwd, pp_swiglu_fwd_fn)                      \
     K(geglu_bwd, pp_swiglu_bwd_fn)                      \
+    K(sigmoid_gate_fwd, pp_sigmoid_gate_fwd_fn)         \
+    K(sigmoid_gate_bwd, pp_sigmoid_gate_bwd_fn)         \
     K(gelu_fwd, pp_gelu_fwd_fn)                         \
     K(gelu_bwd, pp_gelu_bwd_fn)                         \
     K(embedding_fwd, pp_embedding_fwd_fn)               \

@@ -42,7 +42,8 @@ const char pp_config_definitions[] =
     "part=rope_scaling.partial_rotary_factor|"
     "rope_parameters.partial_rotary_factor|partial_rotary_factor "
     "topk_norm=norm_topk_prob groups=n_group|1 kept=topk_group|1 "
-    "adjacent=0 query_scalar=0 query_beta=0 query_period=1 embed_scale=0 "
+    "adjacent=0 gates=0 query_scalar=0 query_beta=0 query_period=1 "
+    "embed_scale=0 "
     "logits_by=0 "
     "qk_norm=0 norms_all_heads=0 sigmoid=0 score_bias=0 two_best=0 "
     "scale=routed_scaling_factor local_theta=0 ahead=0 "
@@ -89,6 +90,7 @@ static const struct member of_all[] = {
     {"query_scalar", REAL, AT(query_scalar)},
     {"query_beta", REAL, AT(query_beta)},
     {"query_period", SIZE, AT(query_period)},
+    {"gates", FLAG, AT(gates)},
     {"embed_scale", REAL, AT(embed_scale)},
     {"logits_by", REAL, AT(logit_scale)},
     {"adjacent", FLAG, AT(adjacent)},

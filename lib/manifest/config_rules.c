@@ -69,6 +69,7 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(STARCODER2), PP_IN_MODEL, "hidden_act", PP_WORD, tanh_gelu},
     {OF(ERNIE4_5) | OF(ERNIE4_5_MOE), PP_IN_MODEL, "use_bias", PP_FALSE},
     {OF(COHERE), PP_IN_MODEL, "use_qk_norm", PP_FALSE},
+    {OF(AFMOE), PP_IN_MODEL, "attention_bias", PP_FALSE},
     {OF(GEMMA), PP_IN_MODEL, "hidden_act", PP_WORD, first_gelu},
     {GEMMAS, PP_IN_MODEL, "hidden_activation", PP_WORD, tanh_gelu},
     {GEMMAS, PP_IN_MODEL, "use_bidirectional_attention", PP_FALSE},

@@ -130,11 +130,14 @@ static double call(struct scan *s, const char *function)
     char key[NAME_TEXT], word[NAME_TEXT] = "";
     struct pp_formulas *f = s->f;
     double x = NAN, step = 1;
-    if (!strcmp(function, "floor") || !strcmp(function, "up")) {
+    if (!strcmp(function, "floor") || !strcmp(function, "up") ||
+        !strcmp(function, "sqrt")) {
         x = ternary(s);
         step = take(s, ",") ? ternary(s) : 1;
         take(s, ")");
-        return *function == 'f' ? floor(x) : ceil(x / step) * step;
+        return *function == 's'   ? sqrt(x)
+               : *function == 'f' ? floor(x)
+                                  : ceil(x / step) * step;
     }
     take_name(s, key);
     if (take(s, ","))

@@ -19,6 +19,7 @@
  *   letter(key)      the code of the layer's letter in a text
  *   at(key)          the entry of a list for the layer; a number stands for all
  *   floor(x), up(x,n)  x rounded down; up to a multiple of n
+ *   sqrt(x)          its root
  */
 #ifndef PP_MANIFEST_FORMULA_H
 #define PP_MANIFEST_FORMULA_H

@@ -138,6 +138,11 @@ const struct pp_outline_family pp_outline_families[] = {
      "(l+1)%moe_layer_interval==0 norms attention mlp@!sparse experts@sparse "
      "mlp.gate.moe_statics.e_score_correction_bias!(1,E)@sparse "
      "shared_experts@sparse", NULL},
+    {"afmoe", "AfmoeForCausalLM", "sparse=l>=num_dense_layers norms "
+     "pre_mlp_layernorm(H) post_mlp_layernorm(H) attention qk_norm "
+     "self_attn.gate_proj(nh*hd,H) mlp@!sparse mlp.router.gate(E,H)@sparse "
+     "mlp.expert_bias!(E)@sparse expert_matrices@sparse shared_experts@sparse",
+     NULL},
     {"cohere", "CohereForCausalLM", "tied=tie_word_embeddings|1 "
      "input_layernorm(H) attention self_attn.q_norm(nh,hd)@use_qk_norm "
      "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
@@ -157,11 +162,6 @@ const struct pp_outline_family pp_outline_families[] = {
      "feed_forward.shared_expert.gate_proj(Ie,H)@sparse "
      "feed_forward.shared_expert.up_proj(Ie,H)@sparse "
      "feed_forward.shared_expert.down_proj(H,Ie)@sparse", NULL},
-    {"afmoe", "AfmoeForCausalLM", "sparse=l>=num_dense_layers norms "
-     "pre_mlp_layernorm(H) post_mlp_layernorm(H) attention qk_norm "
-     "self_attn.gate_proj(nh*hd,H) mlp@!sparse mlp.router.gate(E,H)@sparse "
-     "mlp.expert_bias!(E)@sparse expert_matrices@sparse shared_experts@sparse",
-     NULL},
     {"mimo_v2_flash", "MiMoV2FlashForCausalLM",
      "nkv=num_key_value_heads*(sliding?2:1) norms attention sinks@sliding "
      "mlp@!sparse experts@sparse", NULL},

@@ -117,3 +117,44 @@ const struct pp_family pp_family_hy_v3 = {
     .attention = PP_PART_ATTENTION,
     .mlp = PP_PART_EXPERTS,
 };
+
+static const struct pp_names afmoe_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer =
+        {
+            [PP_P_NORM1] = "input_layernorm.weight",
+            PP_NAMES_ATTENTION,
+            [PP_P_ATTN_GATE] = "self_attn.gate_proj.weight",
+            PP_NAMES_QK_NORM,
+            [PP_P_AFTER1] = "post_attention_layernorm.weight",
+            [PP_P_NORM2] = "pre_mlp_layernorm.weight",
+            PP_NAMES_GATED_MLP,
+            [PP_P_ROUTER] = "mlp.router.gate.weight",
+            [PP_P_ROUTER_BIAS] = "mlp.expert_bias",
+            [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",
+            [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",
+            [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight",
+            PP_NAMES_SHARED("shared_experts"),
+            [PP_P_AFTER2] = "post_mlp_layernorm.weight",
+        },
+    .buffers = {".inv_freq"},
+};
+
+/* Arcee AI, "Trinity", 2025. Layers without a window have no rotary positions.
+ */
+const struct pp_family pp_family_afmoe = {
+    .model_type = "afmoe",
+    .architecture = "AfmoeForCausalLM",
+    .config = "sigmoid=1 score_bias=1 topk_norm=1 scale=route_scale|1 "
+              "hd=head_dim|128 eps=rms_norm_eps|0.00001 qk_norm=1 gates=1 "
+              "embed_scale=mup_enabled?sqrt(H):0 "
+              "wide=null(sliding_window)?0:sliding_window|1024 "
+              "sliding=has(layer_types)?type(sliding_attention):"
+              "(l+1)%(global_attn_every_n_layers|4)!=0 rotates=sliding "
+              "sparse=l>=(num_dense_layers|1) n_shared=num_shared_experts|2",
+    .names = &afmoe_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+    .norms_after = true,
+};

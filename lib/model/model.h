@@ -67,7 +67,8 @@
     F(ERNIE4_5_MOE, ernie4_5_moe)         \
     F(HUNYUAN_V1_MOE, hunyuan_v1_moe)     \
     F(GRANITEMOE, granitemoe)             \
-    F(GRANITEMOESHARED, granitemoeshared)
+    F(GRANITEMOESHARED, granitemoeshared) \
+    F(AFMOE, afmoe)
 
 #define PP_FAMILY_ID(id, table) PP_##id,
 enum pp_architecture {
@@ -205,6 +206,8 @@ struct pp_model {
        and column in an encoder; time, row and column behind it. */
     size_t rope_axes[PP_ROPE_AXES];
     struct pp_mla mla;
+    bool gates;     /* a product of the input, behind a sigmoid, multiplies the
+                       output of attention */
     bool sinks;     /* a learned attention sink per head */
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered

@@ -184,6 +184,8 @@ static void attention_tensors(const struct pp_model *m,
     }
     if (m->o_bias)
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
+    if (m->gates)
+        set_matrix(&out[PP_P_ATTN_GATE], q, h, PP_SPLIT_ROWS, nq);
     if (m->sinks)
         set_vector(&out[PP_P_SINKS], nq, PP_INIT_NORMAL, PP_SPLIT_ROWS, nq);
     if (m->qk_norm) {
@@ -206,14 +208,16 @@ static void attention_saved(const struct pp_shard *s,
     size_t nh = tp * pp_shard_heads(s), nkv = tp * pp_shard_kv_heads(s);
     size_t qk = nh + nkv, qkv = qk + nkv;
     size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
+    size_t row = qkv + (m->gates ? nh : 0);
     size_t norms = m->norms_all_heads ? 2 * tp : qk;
     out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
     out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * norms, true};
-    out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, qkv * hd};
+    out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, row * hd};
     out[PP_S_LSE] = (struct pp_saved){PP_SAVED_ACT_I, nh, true};
     out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
+    out[PP_S_GATED] = (struct pp_saved){PP_SAVED_ACT_W, m->gates ? nh * hd : 0};
     out[PP_S_DQK_NORM] = (struct pp_saved){PP_SAVED_GRAD_W, norm * qk * hd};
-    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv * hd};
+    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row * hd};
     out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, 2 * nkv * hd};
     out[PP_S_DSINKS] =
         (struct pp_saved){PP_SAVED_GRAD_W, m->sinks ? nh : 0, true};

@@ -39,6 +39,7 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_NORM1:
     case PP_S_LSE:
     case PP_S_ATTN:
+    case PP_S_GATED:
     case PP_S_RSTD2:
     case PP_S_MEAN2:
     case PP_S_NORM2:

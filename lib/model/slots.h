@@ -8,15 +8,17 @@
 /* Products that may have adapters of low rank (lora.h). */
 enum { PP_N_ADAPTED = 11 };
 
-/* Parameters of a decoder layer. q, k and v are adjacent, as are their biases,
- * gate and up, and the biases of these: a layer computes each group in one
- * product. The last ones are rows for all experts (tensor.h). */
+/* Parameters of a decoder layer. q, k, v and the gate of attention are
+ * adjacent, as are the biases of the first three, gate and up, and the biases
+ * of these: a layer computes each group in one product. The last ones are rows
+ * for all experts (tensor.h). */
 enum pp_layer_param {
     PP_P_NORM1,
     PP_P_NORM1_BIAS,
     PP_P_Q,
     PP_P_K,
     PP_P_V,
+    PP_P_ATTN_GATE,
     PP_P_Q_BIAS,
     PP_P_K_BIAS,
     PP_P_V_BIAS,
@@ -99,7 +101,8 @@ enum {
 };
 
 /* Saved tensors of a decoder layer, and their blocks without recomputation.
- * QKV = (NH + NKV) head_dim + NKV v_dim. */
+ * QKV = (NH + NKV) head_dim + NKV v_dim; with a gate of attention also NH
+ * head_dim. */
 enum pp_layer_saved {
     PP_S_X,         /* ACT_W: the layer's input, hidden */
     PP_S_RSTD1,     /* ACT_W: 1 */
@@ -112,6 +115,7 @@ enum pp_layer_saved {
     PP_S_QKV,       /* ACT_I: q and k after RoPE, and v, QKV */
     PP_S_LSE,       /* ACT_I: log-sum-exp of each head, NH */
     PP_S_ATTN,      /* ACT_W: attention output, NH v_dim */
+    PP_S_GATED,     /* ACT_W: ATTN behind its gate; width 0 without one */
     PP_S_OUT1,      /* ACT_W: attention block before the norm after it, hidden;
                        width 0 without that norm */
     PP_S_RSTD_OUT1, /* ACT_W: 1 or 0 */

@@ -104,25 +104,3 @@ def draw_experts(rng, rope):
     if r["rope_type"] == "dynamic" and width == 2:
         r["rope_type"] = "linear"  # transformers divides by zero
     return c
-
-
-def as_released(grads, kind):
-    """Cuts the tensors that hold all experts: checkpoints have one for each,
-    but for GPT-OSS."""
-    out = {}
-    for name, g in grads.items():
-        head, _, last = name.rpartition(".")
-        if kind == "mixtral":
-            head = head.replace(".mlp", ".block_sparse_moe")
-        gate, up, down = (("w1", "w3", "w2") if kind == "mixtral" else
-                          ("gate_proj", "up_proj", "down_proj"))
-        if not head.endswith(".experts") or kind == "gpt_oss":
-            out[f"{head}.{last}" if head else last] = g
-            continue
-        for e in range(len(g)):
-            if last == "gate_up_proj":
-                out[f"{head}.{e}.{gate}.weight"], \
-                    out[f"{head}.{e}.{up}.weight"] = g[e].chunk(2)
-            else:
-                out[f"{head}.{e}.{down}.weight"] = g[e]
-    return out

@@ -69,6 +69,7 @@ differs() {
 @test "solar_open" { family solar_open; }
 @test "hy_v3" { family hy_v3; }
 @test "glm4_moe" { family glm4_moe; }
+@test "afmoe" { family afmoe; }
 @test "minimax_m2" { family minimax_m2; }
 
 @test "the comparison sees other windows, positions, routers and scales" {
@@ -80,6 +81,8 @@ differs() {
     differs cohere2 '.layer_types[1] = "sliding_attention"' '.logit_scale = 0.07'
     differs ministral3 '.rope_parameters.llama_4_scaling_beta = 0.2'
     differs hunyuan_v1_dense '.rope_parameters.alpha = 11'
+    differs afmoe '.route_scale = 1.4' '.mup_enabled = false' \
+        '.layer_types[1] = "sliding_attention"'
     differs glm4_moe '.n_group = 1 | .topk_group = 1' \
         '.rope_parameters.partial_rotary_factor = 1' \
         '.routed_scaling_factor = 1' '.norm_topk_prob = false'

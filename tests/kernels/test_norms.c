@@ -285,6 +285,45 @@ static void test_gelu(const struct pp_kernels *k, size_t n, enum pp_gelu form)
         values_free(all[i]);
 }
 
+/* Gates that lie in rows of more elements. */
+static void test_gate(const struct pp_kernels *k, size_t C)
+{
+    const size_t N = 3, ld = C + 2;
+    struct values x = values_new(k, N * C, 1), g = values_new(k, N * ld, 2);
+    struct values y = values_new(k, N * C, 0), dy = values_new(k, N * C, 0);
+    struct values dx = values_new(k, N * C, 0), dg = values_new(k, N * ld, 0);
+    struct values want_y = values_new(k, N * C, 0);
+    struct values want_dx = values_new(k, N * C, 0);
+    struct values want_dg = values_new(k, N * ld, 0);
+    struct values *all[] = {&x,  &g,      &y,       &dy,     &dx,
+                            &dg, &want_y, &want_dx, &want_dg};
+    fill_normal(&x, "x", 1);
+    fill_normal(&g, "g", 2);
+    fill(&dg, 2); /* also between the rows */
+    fill(&want_dg, 2);
+    fill_normal(&dy, "dy", 1);
+    for (size_t i = 0; i < N * C; i++) {
+        size_t at = i / C * ld + i % C;
+        double s = 1 / (1 + exp(-get(&g, at))), d = get(&dy, i);
+        set(&want_y, i, get(&x, i) * s);
+        set(&want_dx, i, d * s);
+        set(&want_dg, at, d * get(&x, i) * s * (1 - s));
+    }
+    bool fine = !k->sigmoid_gate_fwd(y.at, x.at, g.at, N, C, ld, NULL) &&
+                !k->sigmoid_gate_fwd(dx.at, dy.at, g.at, N, C, ld, NULL) &&
+                !k->sigmoid_gate_bwd(dg.at, dx.at, x.at, g.at, N, C, ld, NULL);
+    ok(fine && values_near(&y, &want_y, bound(k), 1, "y") &&
+           values_near(&dx, &want_dx, bound(k), 1, "dx") &&
+           values_near(&dg, &want_dg, bound(k), 1, "dg") && guard_whole(&y) &&
+           guard_whole(&dx) && guard_whole(&dg),
+       "%s gate of %zu", k->name, C);
+    fine = !k->sigmoid_gate_fwd(dy.at, dy.at, g.at, N, C, ld, NULL) &&
+           same_bits(&dy, &dx);
+    ok(fine, "%s gate in place", k->name);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
 /* Finds the largest error of the form by erf in fp32, relative to the value, or
  * to 1e-3 where that is more. */
 static void test_exact_gelu(void)
@@ -445,6 +484,7 @@ int main(void)
             for (int n = 0; n <= 2; n++)
                 test_layernorm(tables[i], sizes[j], n);
             test_gelu(tables[i], sizes[j], (enum pp_gelu)(j % 4));
+            test_gate(tables[i], sizes[j]);
         }
         for (int form = PP_GELU_TANH; form <= PP_RELU_SQUARED; form++)
             test_gelu(tables[i], 700, (enum pp_gelu)form);

@@ -61,4 +61,5 @@ meshes() {
 @test "solar_open" { meshes solar_open --ep 2 --dp 2; }
 @test "hy_v3" { meshes hy_v3 --ep 2 --dp 2; }
 @test "glm4_moe" { meshes glm4_moe --ep 2 --dp 2; }
+@test "afmoe" { meshes afmoe --ep 2 --dp 2; }
 @test "minimax_m2" { meshes minimax_m2 --ep 2 --dp 2; }

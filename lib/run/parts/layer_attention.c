@@ -24,8 +24,8 @@ static struct pp_attention_shape shape(const struct pp_call *c)
         .NKV = w.kv_heads,
         .HDQK = m->head_dim,
         .HDV = pp_model_v_dim(m),
-        .ldq = w.qkv,
-        .ldkv = w.qkv,
+        .ldq = w.row,
+        .ldkv = w.row,
         .ldo = w.o,
         .n_sequences = in_windows ? mb->encoder.n_windows : mb->n_sequences,
         .cu = in_windows ? mb->encoder.cu_windows : mb->cu_seqlens,
@@ -100,7 +100,7 @@ static size_t qkv_products(const struct pp_call *c,
     for (size_t i = 0; i < n; i++)
         of[i] = (struct qkv_product){
             {PP_P_Q + (int)i, PP_P_Q_BIAS + (int)i, c->C,
-             n > 1 ? bounds[i + 1] - bounds[i] : w.qkv, .ldy = w.qkv},
+             n > 1 ? bounds[i + 1] - bounds[i] : w.row, .ldy = w.row},
             bounds[i]};
     return n;
 }
@@ -110,8 +110,8 @@ static void normed_qkv_fwd(const struct pp_call *c, const void *x)
 {
     const struct pp_qkv_widths w = pp_qkv_widths(c);
     const struct pp_product qk = {PP_P_Q, PP_P_Q_BIAS, c->C, w.qk};
-    const struct pp_product v = {PP_P_V, PP_P_V_BIAS, c->C, w.qkv - w.qk,
-                                 .ldy = w.qkv};
+    const struct pp_product v = {PP_P_V, PP_P_V_BIAS, c->C, w.row - w.qk,
+                                 .ldy = w.row};
     pp_product_fwd(c, &qk, c->T, c->s[PP_S_QKV_RAW], x, NULL);
     pp_product_fwd(c, &v, c->T, pp_at(c, c->s[PP_S_QKV], w.qk), x, NULL);
     if (norms_rotated(c))
@@ -250,9 +250,25 @@ static void exchange_all(const struct pp_call *c, const void *dattn,
     }
 }
 
+/* Returns the gates of a tensor like QKV. */
+static void *gates_of(const struct pp_call *c, const void *qkv)
+{
+    return pp_at(c, qkv, pp_qkv_widths(c).qkv);
+}
+
+/* Returns what the product behind attention reads. */
+static void *gated(const struct pp_call *c)
+{
+    return c->s[c->m->gates ? PP_S_GATED : PP_S_ATTN];
+}
+
 void pp_attention_heads_fwd(const struct pp_call *c)
 {
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
     exchange_all(c, NULL, c->scratch);
+    if (c->m->gates)
+        PP_RUN(c, sigmoid_gate_fwd, c->s[PP_S_GATED], c->s[PP_S_ATTN],
+               gates_of(c, c->s[PP_S_QKV]), c->T, w.o, w.row);
 }
 
 void pp_attention_heads_bwd(const struct pp_call *c, const void *dy)
@@ -260,7 +276,15 @@ void pp_attention_heads_bwd(const struct pp_call *c, const void *dy)
     const struct pp_product o = pp_attention_output(c);
     void *dattn = c->scratch;
     pp_join_bwd_input(c, &o, dattn, dy);
+    const void *g = gates_of(c, c->s[PP_S_QKV]);
+    size_t row = pp_qkv_widths(c).row;
+    if (c->m->gates)
+        PP_RUN(c, sigmoid_gate_fwd, dattn, dattn, g, c->T, o.in, row);
     exchange_all(c, dattn, pp_at(c, dattn, o.in * c->T));
+    /* An exchange may clear all of DQKV. */
+    if (c->m->gates)
+        PP_RUN(c, sigmoid_gate_bwd, gates_of(c, c->s[PP_S_DQKV]), dattn,
+               c->s[PP_S_ATTN], g, c->T, o.in, row);
 }
 
 /* --- attention --- */
@@ -271,15 +295,15 @@ static void attention_fwd(const struct pp_call *c, void *y,
     const struct pp_product o = pp_attention_output(c);
     qkv_fwd(c);
     if (!norms_rotated(c))
-        rotate(c, c->s[PP_S_QKV], pp_qkv_widths(c).qkv, 1);
+        rotate(c, c->s[PP_S_QKV], pp_qkv_widths(c).row, 1);
     pp_attention_heads_fwd(c);
-    pp_join_fwd(c, &o, y, c->s[PP_S_ATTN], residual);
+    pp_join_fwd(c, &o, y, gated(c), residual);
 }
 
 static void attention_bwd_input(const struct pp_call *c, const void *dy)
 {
     const struct pp_product qkv = {PP_P_Q, PP_P_Q_BIAS, c->C,
-                                   pp_qkv_widths(c).qkv};
+                                   pp_qkv_widths(c).row};
     pp_attention_heads_bwd(c, dy);
     if (!norms_rotated(c))
         rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
@@ -294,7 +318,7 @@ static void attention_bwd_weight(const struct pp_call *c)
 {
     const struct pp_product o = pp_attention_output(c);
     struct pp_span_call v;
-    pp_join_bwd_weight(c, &o, c->s[PP_S_DOUT1], c->s[PP_S_ATTN]);
+    pp_join_bwd_weight(c, &o, c->s[PP_S_DOUT1], gated(c));
     if (c->m->qk_norm)
         pp_qk_norm_bwd_weight(c);
     if (c->g[PP_P_SINKS] && !c->mb->spans)

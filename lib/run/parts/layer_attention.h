@@ -7,10 +7,10 @@
 
 #include "run/parts/layer_impl.h"
 
-/* Widths of a row of QKV in elements: queries; and keys; and values. o is that
- * of the outputs. And the heads of this rank. */
+/* Widths of a row of QKV in elements: queries; and keys; and values; and the
+ * gate. o is that of the outputs. And the heads of this rank. */
 struct pp_qkv_widths {
-    size_t q, qk, qkv, o;
+    size_t q, qk, qkv, row, o;
     size_t heads, kv_heads;
 };
 
@@ -20,8 +20,9 @@ static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_call *c)
     size_t kv_heads = pp_shard_kv_heads(&c->env->shard);
     size_t q = heads * c->m->head_dim, v = pp_model_v_dim(c->m);
     size_t qk = q + kv_heads * c->m->head_dim;
-    return (struct pp_qkv_widths){q,         qk,    qk + kv_heads * v,
-                                  heads * v, heads, kv_heads};
+    size_t qkv = qk + kv_heads * v, o = heads * v;
+    return (struct pp_qkv_widths){
+        q, qk, qkv, qkv + (c->m->gates ? o : 0), o, heads, kv_heads};
 }
 
 /* Keys and values in a row of QKV, in elements: their width, that of the keys,
@@ -33,7 +34,7 @@ struct pp_kv_columns {
 static inline struct pp_kv_columns pp_kv_columns(const struct pp_call *c)
 {
     struct pp_qkv_widths w = pp_qkv_widths(c);
-    return (struct pp_kv_columns){w.qkv - w.q, w.qk - w.q, w.q, w.qkv};
+    return (struct pp_kv_columns){w.qkv - w.q, w.qk - w.q, w.q, w.row};
 }
 
 /* How attention reaches keys and values that are not in the microbatch. a is

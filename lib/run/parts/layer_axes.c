@@ -29,5 +29,5 @@ void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction)
         axes.sin = c->env->rope_sin;
     }
     PP_RUN(c, rope_axes, qkv, &axes, c->mb->axes, c->T, w.heads + w.kv_heads,
-           m->head_dim, w.qkv, m->head_dim, direction);
+           m->head_dim, w.row, m->head_dim, direction);
 }

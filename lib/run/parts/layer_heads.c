@@ -44,9 +44,9 @@ static struct bundle bundle_of(const struct pp_call *c, const void *qkv)
     struct pp_qkv_widths w = pp_qkv_widths(c);
     size_t share = n_members(c);
     struct bundle b = {.n = 0};
-    add_block(&b, qkv, w.qkv, 0, w.q / share);
-    add_block(&b, qkv, w.qkv, w.q, (w.qk - w.q) / share);
-    add_block(&b, qkv, w.qkv, w.qk, (w.qkv - w.qk) / share);
+    add_block(&b, qkv, w.row, 0, w.q / share);
+    add_block(&b, qkv, w.row, w.q, (w.qk - w.q) / share);
+    add_block(&b, qkv, w.row, w.qk, (w.qkv - w.qk) / share);
     return b;
 }
 

@@ -38,7 +38,7 @@ static struct qk_norms norms_of(const struct pp_call *c)
         .of = {{PP_P_Q_NORM, 0, q, NH * HD / q, 0},
                {PP_P_K_NORM, w.q, k, NKV * HD / k, q}},
         .width = w.qk,
-        .ld = w.qkv,
+        .ld = w.row,
         .n_groups = q + k,
         .divided = pp_env_tp(c->env) > 1 && all && c->T > 0,
     };

@@ -31,11 +31,11 @@ void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
     void *const *s = c->s;
     for (int i = 0; i < PP_MAX_SAVED; i++)
         v->call.s[i] = NULL;
-    v->call.s[PP_S_QKV] = pp_at(c, s[PP_S_QKV], row * w.qkv);
+    v->call.s[PP_S_QKV] = pp_at(c, s[PP_S_QKV], row * w.row);
     v->call.s[PP_S_ATTN] = pp_at(c, s[PP_S_ATTN], row * w.o);
     v->call.s[PP_S_LSE] = pp_statistic_at(c, s[PP_S_LSE], row * NH);
     if (s[PP_S_DSINKS])
         v->call.s[PP_S_DSINKS] = pp_statistic_at(c, s[PP_S_DSINKS], row * NH);
     if (s[PP_S_DQKV])
-        v->call.s[PP_S_DQKV] = pp_at(c, s[PP_S_DQKV], row * w.qkv);
+        v->call.s[PP_S_DQKV] = pp_at(c, s[PP_S_DQKV], row * w.row);
 }
