@@ -213,9 +213,7 @@ struct pp_state_bytes pp_megatron_state(const struct pp_mesh *x,
                                         const struct pp_precision *p)
 {
     const struct pp_model with = padded(m, x);
-    struct pp_held held = pp_mesh_held(x, &with, u);
-    held.all.owned = held.trained.owned = 0; /* elements are divided evenly */
-    return pp_state_bytes(x, held, p);
+    return pp_state_bytes(x, pp_mesh_held_evenly(x, &with, u), p);
 }
 
 /* The shapes of a rank's products. */
