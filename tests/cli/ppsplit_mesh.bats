@@ -157,8 +157,8 @@ reduced() {
             (2 * 1024 * 512 + 2 * 512 * 512) / 2) as $dense |
         (16 / 4 * 3 * 256 * 512) as $experts |
         # Two owners have half the blocks of the four matrices each; one has the
-        # router and all norms but one.
-        ((2 * 1024 * 512 + 2 * 512 * 512) / 4 + 16 * 512 + 2 * 512 + 64)
+        # router, a norm of the hidden size and a norm of heads.
+        ((2 * 1024 * 512 + 2 * 512 * 512) / 4 + 16 * 512 + 512 + 64)
             as $owned |
         .state_bytes == 8 * ($dense + $experts) + 8 * ($owned + $experts))' \
         mesh.json
