@@ -8,6 +8,7 @@ bats_require_minimum_version 1.5.0
 load helpers
 
 setup() {
+    skip_some
     cd "$BATS_TEST_TMPDIR"
     pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
 }

@@ -44,3 +44,8 @@ agree() {
     [ $status -eq 0 ] || cat steps.jsonl "$file"
     return $status
 }
+
+# skip_some: leaves one of FEWER tests, if FEWER is set.
+skip_some() {
+    ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
+}

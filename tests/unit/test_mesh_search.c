@@ -410,9 +410,9 @@ static size_t least_bytes(struct cluster *x, const struct pp_mesh_problem *p)
 static void test_search(void)
 {
     enum { N = 5 };
-    int above = 0, found = 0;
+    int above = 0, found = 0, n = fewer() > 1 ? 2 : N;
     double gap = 0;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         struct roll r = {pp_rng_key((uint64_t)i, "mesh search"), 0};
         struct cluster x;
         struct pp_mesh_found f;
@@ -443,7 +443,7 @@ static void test_search(void)
         pp_mesh_found_finish(&f);
     }
     is_int(above, 0, "no plan is below the bound of the search");
-    is_int(found, N, "no plan is shorter than the one that is found");
+    is_int(found, n, "no plan is shorter than the one that is found");
     ok(gap < 0.2, "the largest gap is %.1f %%", 100 * gap);
 }
 
