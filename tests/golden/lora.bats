@@ -128,6 +128,24 @@ merged() {
         "$GOLDEN/lora/$1/expected.json" steps.jsonl
 }
 
+@test "a merge replaces and removes nothing" {
+    local plan=plan.json adapter=$GOLDEN/lora/llama
+    ppsplit -q -p 1 --lora "$adapter" "$GOLDEN/llama/model" >split.json
+    ppsched -q -s gpipe -m "$BINS" split.json >$plan
+    mkdir merged.tmp
+    echo mine >merged.tmp/file
+    pprun -q --merge merged/ --adapter "$adapter" $plan
+    [ -s merged/model.safetensors ]
+    [ "$(cat merged.tmp/file)" = mine ]
+    run -2 --separate-stderr pprun -q --merge merged --adapter "$adapter" $plan
+    [ "$stderr" = \
+        'pprun: merged: exists; a model is merged into a new directory' ]
+    # A file is in the way of its parent.
+    run -3 --separate-stderr pprun -q --merge $plan/merged --adapter "$adapter" $plan
+    [ "$(wc -l <<<"$stderr")" -eq 1 ]
+    run ! compgen -G '*.[0-9]*.tmp'
+}
+
 @test "an adapter is merged into its model" {
     merged llama
     merged gpt2
@@ -141,8 +159,6 @@ merged() {
         "$GOLDEN/gemma3/model/model.safetensors" 'model.layers.2.*'
     [[ ${lines[0]} =~ ^model.layers.2.mlp.up_proj.weight\ +off\ by ]]
     [[ ${lines[1]} == *" off by 0.000e+00 "* ]]
-    run -2 --separate-stderr pprun --merge merged --adapter "$GOLDEN/lora/gemma3" plan.json
-    [ "$stderr" = "pprun: merged: exists" ]
 }
 
 @test "a plan counts the operations and the states of adapters alone" {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checksum.h"
@@ -197,10 +198,20 @@ int pp_merge(const char *dir, const struct pp_model *m,
 {
     char tmp[PP_PATH_TEXT];
     struct pp_ckpt_sums sums = {0};
+    struct pp_err ignored = {0};
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
     if (pp_file_exists(dir))
-        return pp_fail(err, PP_EXIT_INPUT, "%s: exists", dir);
-    if (pp_path(tmp, err, "%s.tmp", dir) || pp_dir_remove(tmp, err) ||
-        pp_dir_make(tmp, err))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: exists; a model is merged into a new directory",
+                       dir);
+    /* A name of its own, so that nothing of the user's is in the way. */
+    if (pp_path(tmp, err, "%.*s.%ld.tmp", (int)n, dir, (long)getpid()))
+        return -1;
+    if (pp_file_exists(tmp))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: exists", tmp);
+    if (pp_dir_make(tmp, err))
         return -1;
     struct merge g = {m, t, pp_calloc(pp_tensors_n(t) + 1, sizeof *g.added)};
     find_additions(&g);
@@ -211,6 +222,8 @@ int pp_merge(const char *dir, const struct pp_model *m,
                  : 0;
     if (rc == 0 && rename(tmp, dir) != 0)
         rc = pp_fail_errno(err, "%s: cannot rename", tmp);
+    if (rc && pp_dir_remove(tmp, &ignored))
+        rc = -1; /* it stays beside */
     pp_ckpt_sums_finish(&sums);
     free(g.added);
     return rc;
