@@ -86,10 +86,29 @@ exit $status'
     says 'NCCL +FAILED: no time was left'
 }
 
+@test "a signal ends the programs and prints the table" {
+    "$CHECK" --from "$WHOLE" --emulated 2 --json "$PWD/part.json" losses \
+        >out 2>err 3>&- &
+    until pgrep -f "$WHOLE/pprun|pprun -q .* lost.json" >/dev/null; do
+        sleep 0.1
+    done
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    output=$(<out)
+    echo "$output"
+    [ "$status" -eq 1 ]
+    says '== stopped: the tests behind were not begun'
+    [ ! -s err ]
+    run ! pgrep -f 'pprun -q .* lost.json'
+    jq -e .emulated part.json
+}
+
 @test "misuse gives status 2, and too few GPUs 3" {
     echo 'one' >hosts
     for args in '--nonsense' '--from nowhere --emulated 2' 'nothing' \
-        '--emulated 2' '--hosts nosuch' '--hosts hosts' '--seconds ten'; do
+        '--emulated 2' '--hosts nosuch' '--hosts hosts' '--seconds ten' \
+        '--emulated 2 --build . --json no/such' '--dir nosuch'; do
         # shellcheck disable=SC2086 # words
         check "$CHECK" $args
         [ "$status" -eq 2 ]
