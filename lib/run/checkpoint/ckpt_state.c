@@ -20,7 +20,6 @@
 static const struct counter {
     const char *name;
     int64_t min, max;
-    bool may_lack; /* files of earlier versions do; then it is 0 */
 } counters[] = {
     {"step", 0, INT64_MAX},
     {"microbatches", 0, INT64_MAX},
@@ -28,7 +27,7 @@ static const struct counter {
     {"data_checksum", INT64_MIN, INT64_MAX},
     {"optimizer", 0, PP_SGD_OPTIMIZER},
     {"epoch_microbatches", 0, INT64_MAX},
-    {"base_checksum", INT64_MIN, INT64_MAX, true},
+    {"base_checksum", INT64_MIN, INT64_MAX},
 };
 enum { N_COUNTERS = sizeof counters / sizeof *counters };
 
@@ -112,9 +111,6 @@ static int read_counter(const struct pp_tensors *t, const struct counter *c,
                         int64_t *value, struct pp_err *err)
 {
     const struct pp_tensor *x = pp_tensors_find(t, c->name);
-    *value = 0;
-    if (!x && c->may_lack)
-        return 0;
     if (!x || x->dtype != PP_DTYPE_I64 || x->n != 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s' must be there, as one 64-bit integer", c->name);
