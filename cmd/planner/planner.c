@@ -127,7 +127,7 @@ int planner_read_model(struct planner *p)
 
 /* --- the trainer and the machine --- */
 
-/* Sets the levels of --link. A single bandwidth is that of all ranks. */
+/* Sets the levels of --link. A single bandwidth is for all ranks. */
 static int set_links(struct planner *p)
 {
     struct pp_machine *m = &p->machine;

@@ -107,8 +107,8 @@ int planner_print_layout(const struct pp_split_plan *plan, FILE *f,
                          struct pp_err *err) PP_MUST_USE;
 
 /* Prints the names of each stage's units, one stage on a line, without a
- * newline at the end: torchtitan's names, or for names NULL, and for units of a
- * table, those of a manifest. */
+ * newline at the end: torchtitan's names; or the names of a manifest, for names
+ * NULL and for units of a table. */
 void planner_print_names(const struct pp_split_plan *plan,
                          const enum pp_torchtitan_names *names, FILE *f);
 

@@ -124,8 +124,8 @@ void planner_print_names(const struct pp_split_plan *plan,
 
 /* --- figures --- */
 
-/* Returns the operations of a step that a model needs: three times those of its
- * forward, without what is computed again. */
+/* Returns the operations of a step that a model needs: three times the
+ * operations of its forward, without what is computed again. */
 static double useful_flops(const struct pp_split_request *q)
 {
     const struct pp_default_microbatch_part all =

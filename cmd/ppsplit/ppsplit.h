@@ -44,7 +44,7 @@ struct split_options {
     const char *freeze;  /* names of parts and units */
     struct pp_lora lora; /* rank 0: no adapters */
     int64_t n_ranks, n_chunks, encoder_ranks;
-    /* Meshes of encoders. pp of those with ranks of their own adds up to
+    /* Meshes of encoders. pp of encoders with ranks of their own adds up to
      * encoder_ranks. */
     struct split_encoder_mesh {
         const char *name; /* of the encoder; NULL: the only one */
@@ -93,7 +93,8 @@ struct split_job {
     /* The problem, made from the options. */
     struct pp_mesh encoders[PP_MAX_ENCODERS]; /* dp 0: no ranks of its own */
     int64_t undivided; /* the default length before it was rounded up, or 0 */
-    bool given;        /* source is that of manifests, which have the split */
+    bool given;        /* source is the source of manifests, which have the
+                          split */
     uint64_t given_params;          /* and so many parameters */
     size_t n_units, n_stages;       /* n_stages: of one copy of the weights */
     struct pp_profile profile;      /* of costs_file, a GPU or the given plan */

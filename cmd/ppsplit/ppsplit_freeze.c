@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_freeze - what is trained: adapters (--lora), or all but the units of
- * --freeze and those that do not run. */
+ * --freeze and the units that do not run. */
 #include <string.h>
 
 #include "base/file.h"

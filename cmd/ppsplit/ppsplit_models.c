@@ -41,7 +41,7 @@ static void write_model(struct pp_json_writer *w, const char *model_type,
     pp_json_array(w, "refused", PP_JSON_BROKEN);
 }
 
-/* Reports whether a planned family is in the list of those that are trained. */
+/* Reports whether a planned family is in the list of trained families. */
 static bool is_trained(const struct pp_outline_family *family)
 {
     struct pp_config_model m;

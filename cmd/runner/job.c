@@ -247,8 +247,8 @@ static int fail_weights(const struct runner *p, const char *source)
                    source);
 }
 
-/* Adds the adapter that training starts from. Its tensors must be those of the
- * plan, and so must the factor of their products. */
+/* Adds the adapter that training starts from. It must have the tensors of the
+ * plan, and their factor. */
 static int open_adapter(struct runner *p)
 {
     const char *dir = p->options.adapter;
