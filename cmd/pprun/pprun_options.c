@@ -18,6 +18,8 @@ static const char *const schedules[] = {"constant", "cosine", "linear",
 static const char *const last_batches[] = {"wrap", "short", "drop", NULL};
 static const char *const save_dtypes[] = {"run",  "model", "fp32",
                                           "fp64", "bf16",  NULL};
+static const char *const references[] = {"data", "base", NULL};
+
 static int parse_betas(struct tool *t, const struct tool_option *option,
                        const char *arg)
 {
@@ -75,6 +77,8 @@ const struct tool_option pprun_option_table[] = {
     {0, "objective", "NAME,K=X",
      "sft (default), dpo, grpo, ...; 'help' lists keys",
      .parse = runner_parse_settings, .words = pp_objective_names},
+    {0, "reference", "NAME", "data (default), or base: without its adapters",
+     AT(runner.job.reference), .words = references, .needs = TRAINING},
     {0, "temperature", "X", "divide logits by this (1)",
      AT(runner.job.temperature), 1e-3, 1e3, .excludes = "verify print-memory"},
     {0, "router", "K=X,...", "losses and biases of routers: see 'help'",

@@ -53,7 +53,7 @@ static void write_step(const struct runner *p, const struct pp_step_report *r,
     if (r->metrics)
         runner_write_metrics(&w,
                              pp_objectives[p->job.settings.objective.number],
-                             runner_columns(&p->data), "", r->metrics);
+                             runner_columns(p, &p->data), "", r->metrics);
     runner_write_val_metrics(p, r, &w);
     pp_json_end(&w);
     putc('\n', f);

@@ -121,8 +121,7 @@ static int check_kind(const struct runner *p, const char *dir,
                    dir);
 }
 
-/* Returns the columns of the data, as bits. */
-unsigned runner_columns(const struct pp_packed *data)
+static unsigned columns_of(const struct pp_packed *data)
 {
     struct pp_bin b;
     unsigned bits = 0;
@@ -130,6 +129,28 @@ unsigned runner_columns(const struct pp_packed *data)
     for (int c = 0; c < PP_N_COLUMNS; c++)
         bits |= b.columns[c] ? pp_column_bit((enum pp_column)c) : 0;
     return bits;
+}
+
+unsigned runner_columns(const struct runner *p, const struct pp_packed *data)
+{
+    return columns_of(data) | (p->job.reference == PP_REFERENCE_BASE
+                                   ? pp_column_bit(PP_COLUMN_REF_LOGPROBS)
+                                   : 0);
+}
+
+/* Refuses a column that the base computes. */
+static int check_given(const struct runner *p, const char *dir,
+                       const struct pp_packed *data)
+{
+    static const enum pp_column both[] = {PP_COLUMN_REF_LOGPROBS,
+                                          PP_COLUMN_REF_LOGPS};
+    for (int i = 0; p->job.reference == PP_REFERENCE_BASE && i < 2; i++)
+        if (columns_of(data) & pp_column_bit(both[i]))
+            return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                           "%s: has the column %s; run without --reference "
+                           "base",
+                           dir, pp_columns[both[i]].name);
+    return 0;
 }
 
 /* Refuses data without a column. ppscore writes log-probabilities. */
@@ -211,10 +232,10 @@ static int check_objective(const struct runner *p, const char *dir,
 {
     struct pp_err *err = &p->tool->err;
     const struct pp_objective_options *o = &p->job.settings.objective;
-    unsigned needs = pp_objective_needs(o), there = runner_columns(data);
+    unsigned needs = pp_objective_needs(o), there = runner_columns(p, data);
     if (p->job.score)
         return p->model.scores ? check_whole(p, dir, data) : 0;
-    if (check_kind(p, dir, data->kind))
+    if (check_kind(p, dir, data->kind) || check_given(p, dir, data))
         return -1;
     if (o->number == PP_OBJECTIVE_DPO && !o->reference_free &&
         !(there & pp_column_bit(PP_COLUMN_REF_LOGPS)))

@@ -150,6 +150,26 @@ static int check_head(const struct runner *p)
                          name);
 }
 
+/* Refuses a reference without adapters that the objective has no use for, or
+ * that is not built. */
+static int check_reference(const struct runner *p)
+{
+    const struct pp_objective_options *o = &p->job.settings.objective;
+    struct pp_err *err = &p->tool->err;
+    if (p->job.reference == PP_REFERENCE_DATA)
+        return 0;
+    if (!p->model.lora)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--reference: 'base' is a model without its adapters, "
+                       "and the plan has none; make it with ppsplit --lora");
+    return pp_objective_reads(o) & pp_column_bit(PP_COLUMN_REF_LOGPROBS)
+               ? 0
+               : pp_fail(err, PP_EXIT_INPUT,
+                         "--reference: 'base', but the objective '%s' with its "
+                         "settings has no reference",
+                         pp_objective_names[o->number]);
+}
+
 /* Finds whether the plan has layers for multi-token prediction, and refuses
  * what pprun does not do with one. */
 static int check_mtp(struct runner *p)
@@ -348,7 +368,7 @@ int runner_prepare(struct runner *p, const char *manifest)
     if (runner_read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
-        check_router(p) || check_head(p))
+        check_router(p) || check_head(p) || check_reference(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     runner_choose_dtype(p);

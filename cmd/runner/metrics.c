@@ -24,7 +24,8 @@ void runner_write_val_metrics(const struct runner *p,
 {
     if (r->val_metrics)
         runner_write_metrics(w, pp_objectives[p->job.settings.objective.number],
-                             runner_columns(&p->eval), "val_", r->val_metrics);
+                             runner_columns(p, &p->eval), "val_",
+                             r->val_metrics);
 }
 
 void runner_write_evaluation(const struct runner *p,

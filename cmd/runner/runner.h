@@ -189,8 +189,8 @@ int runner_open_generator(struct runner *p, const char *path) PP_MUST_USE;
 /* Refuses what pprun does not do with a model that has an encoder of images. */
 int runner_check_images(const struct runner *p) PP_MUST_USE;
 
-/* Returns the columns of the data, as bits. */
-unsigned runner_columns(const struct pp_packed *data);
+/* Returns the columns that an objective finds with the data, as bits. */
+unsigned runner_columns(const struct runner *p, const struct pp_packed *data);
 
 /* Compares the files of the data with their checksums; if they are large and
  * the run does not verify, in the background. PP_EXIT_INPUT if one is

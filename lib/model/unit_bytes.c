@@ -531,8 +531,9 @@ static size_t scoring(const struct pp_table_counts *c)
 }
 
 /* The places of the sums of squares of owners; losses of a step and of an
- * evaluation; places and values of scores; the numbers of this rank, their sums
- * and their entries, which have an index; the slots of all ranks. */
+ * evaluation; places and values of scores; the reference; the numbers of this
+ * rank, their sums and their entries, which have an index; the slots of all
+ * ranks. */
 static size_t statistics(const struct pp_table_counts *c)
 {
     size_t numbers = times(pp_step_numbers(c), sizeof(double));
@@ -543,6 +544,9 @@ static size_t statistics(const struct pp_table_counts *c)
            pp_line_bytes(times(c->n_scores, sizeof(double))) +
            pp_line_bytes(
                times(times(c->n_scores, c->score_width), sizeof(double))) +
+           (c->n_references
+                ? pp_line_bytes(times(c->n_references, sizeof(float)))
+                : 0) +
            2 * pp_line_bytes(numbers) + pp_line_bytes(times(numbers, 2)) +
            pp_line_bytes(times(c->n_ranks, sizeof(int)));
 }

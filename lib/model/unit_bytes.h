@@ -118,7 +118,8 @@ struct pp_table_counts {
                          that divide it; 0: it has no rows of its own */
     size_t n_eval;    /* microbatches of an evaluation */
     size_t n_scores;  /* tokens that a scoring pass keeps */
-    size_t score_width; /* numbers of each */
+    size_t score_width;  /* numbers of each */
+    size_t n_references; /* positions with a log-probability of the base */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or the other that come from another rank */

@@ -96,6 +96,76 @@ agrees() {
     run -1 losses llama 1e-6
 }
 
+# pairs NAME PLAN_OPTION...: packs the pairs of the golden of DPO without their
+# reference, and plans a step over all of them.
+pairs() {
+    jq -c 'del(.. | .ref_logprobs?)' "$GOLDEN/objectives/dpo.jsonl" >pairs.jsonl
+    pppack -q -l 32 --cp 2 --tp 2 -o pairs pairs.jsonl
+    ppsplit -q "${@:2}" --lora "$GOLDEN/lora/dpo" "$GOLDEN/objectives/model" |
+        ppsched -q -s 1f1b -m "$(pppack --stats pairs | jq .bins)" >"$1"
+}
+
+# prefer PLAN OPTION...: four steps of DPO, as TRL's.
+prefer() {
+    pprun -q --data pairs --steps 4 --lr 1e-2 --clip 0 --dtype fp64 \
+        --objective dpo,beta=0.5 --adapter "$GOLDEN/lora/dpo" "${@:2}" "$1" \
+        >steps.jsonl
+}
+
+@test "the reference of dpo is the base, as in TRL with a model of PEFT" {
+    local mesh
+    pairs one.json -p 1
+    for mesh in '-p 2' '-p 1 --cp 2' '-p 1 --cp 2 --cp-exact' '-p 2 --tp 2'; do
+        # shellcheck disable=SC2086
+        pairs plan.json $mesh
+        prefer plan.json --reference base
+        # The reference is kept in fp32.
+        losses dpo 1e-6
+        prefer plan.json --reference base --steps 1 --dump-grads grads.safetensors
+        "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-9 grads.safetensors \
+            "$GOLDEN/lora/dpo/grads.safetensors"
+    done
+    # Adapters that have no part in training have none in the reference.
+    prefer one.json --reference base
+    cp steps.jsonl want.jsonl
+    ppscore -q --data pairs --dtype fp64 --logprobs -o scores one.json
+    pppack -q -l 32 --cp 2 --tp 2 -o given --add-column ref_logprobs=scores pairs
+    prefer one.json --data given
+    diff <(jq -c .loss want.jsonl) <(jq -c .loss steps.jsonl)
+    # A reference with adapters is another.
+    ppscore -q --data pairs --dtype fp64 --logprobs -o scores \
+        --adapter "$GOLDEN/lora/dpo" one.json
+    pppack -q -l 32 --cp 2 --tp 2 -o given --add-column ref_logprobs=scores pairs
+    prefer one.json --data given
+    run -1 losses dpo 1e-3
+}
+
+@test "a reference lasts an epoch and more, an evaluation and a resumption" {
+    pairs whole.json -p 1
+    # A step has two bins of three: each comes up on either rank. A run that goes
+    # on needs two of them.
+    ppsplit -q -p 1 --dp 2 --lora "$GOLDEN/lora/dpo" "$GOLDEN/objectives/model" |
+        ppsched -q -s 1f1b -m 1 >plan.json
+    pppack --stats pairs | jq -e '.bins > 2'
+    ppscore -q --data pairs --dtype fp64 --logprobs -o scores whole.json
+    pppack -q -l 32 --cp 2 --tp 2 -o given --add-column ref_logprobs=scores pairs
+    prefer plan.json --data given --steps 7 --eval given
+    jq -c '[.loss, .val_loss, .val_reward_margin]' steps.jsonl >want
+    prefer plan.json --reference base --steps 7 --eval pairs --save saved --save-every 6
+    diff want <(jq -c '[.loss, .val_loss, .val_reward_margin]' steps.jsonl)
+    rm -r saved/step-00000007
+    prefer plan.json --reference base --steps 7 --eval pairs --resume saved
+    diff <(tail -n 1 want) <(jq -c '[.loss, .val_loss, .val_reward_margin]' steps.jsonl)
+    run -2 --separate-stderr prefer plan.json --reference base --data given
+    [ "$stderr" = 'pprun: given: has the column ref_logprobs; run without --reference base' ]
+    run -2 --separate-stderr prefer plan.json --reference base --objective dpo,reference-free
+    [[ $stderr == *"--reference: 'base', but the objective 'dpo' with its settings has no reference" ]]
+    ppsplit -q -p 1 "$GOLDEN/objectives/model" | ppsched -q -s 1f1b -m 1 >bare.json
+    run -2 --separate-stderr pprun -q --data pairs --steps 1 --objective dpo \
+        --reference base bare.json
+    [[ $stderr == *"the plan has none; make it with ppsplit --lora" ]]
+}
+
 @test "a checkpoint is an adapter of PEFT, which goes on beside its base alone" {
     plan llama -p 2 --lora "$GOLDEN/lora/llama"
     train llama 10

@@ -151,8 +151,10 @@ struct pp_pass {
                            SYNC_TIED act */
     int number;         /* index of the pass in its step */
     bool score_all;     /* log-probabilities of every token */
-    double *losses;     /* microbatch k's is at k stride; written if this rank
-                           runs the head */
+    bool base;          /* without adapters */
+    const float *reference; /* by position of packed; or NULL: its column */
+    double *losses; /* microbatch k's is at k stride; written if this rank
+                       runs the head */
     /* Called after the forward of the head, with the log-probability of each
      * row; or NULL. Each copy of the head calls it on its own rank. */
     void (*logps)(void *ctx, size_t bin, const struct pp_host_microbatch *host);

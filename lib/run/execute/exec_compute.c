@@ -115,6 +115,7 @@ static void prepare_scoring(const struct exec_work *w)
     s->options = p->objective;
     s->step = p->step;
     s->packed = p->packed;
+    s->reference = p->reference;
     s->bin = pp_exec_bin(e, w->a);
     /* All tensor-parallel ranks have the same metrics. */
     s->metrics =

@@ -170,6 +170,7 @@ static void attach_pass(struct pp_exec *e, const struct pp_engine *on,
     const struct pp_pass *p = e->pass;
     struct pp_microbatch *mb = &host->of;
     mb->room = e->layout;
+    mb->base = p->base;
     mb->slice.before = e->before;
     mb->experts.router = p->router;
     mb->ahead.loss = p->ahead;

@@ -31,20 +31,43 @@ bool pp_job_trains(const struct pp_job *j)
 
 bool pp_job_forwards(const struct pp_job *j)
 {
-    return j->eval || j->score;
+    return j->eval || j->score || j->reference == PP_REFERENCE_BASE;
 }
 
-static const struct pp_packed *data_of(const struct pp_job *j,
-                                       enum pp_job_pass pass)
+static size_t most_of(size_t a, size_t b)
 {
-    return pass == PP_PASS_TRAIN || j->score ? j->data : j->eval;
+    return a > b ? a : b;
+}
+
+size_t pp_job_sets(const struct pp_job *j, enum pp_job_pass pass,
+                   const struct pp_packed *at[PP_JOB_SETS])
+{
+    size_t n = 0;
+    if (pass == PP_PASS_TRAIN || j->score || j->reference == PP_REFERENCE_BASE)
+        at[n++] = j->data;
+    if (pass == PP_PASS_FORWARD && !j->score && j->eval)
+        at[n++] = j->eval;
+    return n;
+}
+
+size_t pp_job_longest(const struct pp_job *j, enum pp_job_pass pass)
+{
+    const struct pp_packed *set[PP_JOB_SETS];
+    size_t most = 0;
+    for (size_t i = pp_job_sets(j, pass, set); i-- > 0;)
+        most = most_of(most, set[i]->max_seqlen);
+    return most;
 }
 
 size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass)
 {
-    const struct pp_packed *p = data_of(j, pass);
-    return j->shapes == PP_MESSAGE_MAX ? p->capacity
-                                       : pp_packed_room(p, j->mesh.cp);
+    const struct pp_packed *set[PP_JOB_SETS];
+    size_t most = 0;
+    for (size_t i = pp_job_sets(j, pass, set); i-- > 0;)
+        most = most_of(most, j->shapes == PP_MESSAGE_MAX
+                                 ? set[i]->capacity
+                                 : pp_packed_room(set[i], j->mesh.cp));
+    return most;
 }
 
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)
@@ -96,18 +119,14 @@ static size_t gathered_bytes(const struct pp_job *j, int row, size_t unit)
     return pp_gathered_bytes(&mesh, pp_mesh_held(&mesh, j->model, u), &types);
 }
 
-static size_t most_of(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the shard of a rank of the language model, with the images of the
  * largest microbatch of a pass. */
 static struct pp_shard loaded_shard(const struct pp_job *j,
                                     enum pp_job_pass pass)
 {
     const struct pp_layout l = pp_job_layout(j);
-    const struct pp_packed *p = data_of(j, pass);
+    const struct pp_packed *set[PP_JOB_SETS];
+    const size_t n_sets = pp_job_sets(j, pass, set);
     struct pp_shard s = pp_shard_of(j->model, &pp_layout_language(&l)->mesh);
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
         const struct pp_vision *v = &j->model->encoders[k];
@@ -115,12 +134,17 @@ static struct pp_shard loaded_shard(const struct pp_job *j,
         if (v->kind == PP_VISION_NONE)
             break;
         const enum pp_modality modality = pp_vision_modality(v);
-        const size_t most = p->streams[modality].max_items;
+        size_t most = 0;
         pp_layout_divide_images(&l, k, load);
+        for (size_t i = 0; i < n_sets; i++) {
+            most = most_of(most, set[i]->streams[modality].max_items);
+            if (!v->fixed_size)
+                load->patches = most_of(
+                    load->patches,
+                    pp_items_most(set[i], modality, load->makers, load->lanes));
+        }
         load->n_images = most;
         if (!v->fixed_size) { /* one image of all patches for each rank */
-            load->patches =
-                pp_items_most(p, modality, load->makers, load->lanes);
             load->n_images = most ? load->makers : 0;
             load->lanes = 1;
         }
@@ -180,8 +204,8 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     const struct pp_shard language = loaded_shard(j, pass);
     const struct pp_mesh mesh = language.mesh;
     size_t of_language = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
-    size_t copied = pp_copied_keys(
-        &mesh, of_language, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
+    size_t copied = pp_copied_keys(&mesh, of_language,
+                                   slices > 1 ? pp_job_longest(j, pass) : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
         bool generates = plays_generator(&l, g->stages[s].row);
@@ -281,12 +305,22 @@ static size_t n_scores(const struct pp_job *j, int row)
     const struct pp_graph *g = j->schedule->graph;
     const struct pp_mesh x = row_mesh(j, row);
     size_t n = 0, head = pp_model_n_own(j->model) - 1;
-    for (int s = 0; j->score && s < g->n_stages; s++)
+    bool scores = j->score || j->reference == PP_REFERENCE_BASE;
+    for (int s = 0; scores && s < g->n_stages; s++)
         if (g->stages[s].row == row && j->stages[s].first <= head &&
             j->stages[s].first + j->stages[s].n > head)
             n = (size_t)j->schedule->n_microbatches *
                 (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1);
-    return j->score ? most_of(n, PP_SCORES_PART) : 0;
+    return scores ? most_of(n, PP_SCORES_PART) : 0;
+}
+
+/* Returns the positions for which every rank keeps a reference. */
+static size_t n_references(const struct pp_job *j)
+{
+    size_t eval = j->eval ? (size_t)j->eval->n_positions : 0;
+    return j->reference == PP_REFERENCE_BASE
+               ? (size_t)j->data->n_positions + eval
+               : 0;
 }
 
 /* Returns the most features that a rank of an encoder makes. */
@@ -321,6 +355,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_eval = n_eval(j),
         .n_scores = n_scores(j, row),
         .score_width = pp_job_score_width(j),
+        .n_references = n_references(j),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .ahead = j->model->n_mtp > 0,
@@ -336,8 +371,8 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         if (language)
             c.tokens =
                 most_of(c.tokens, pp_job_room(j, (enum pp_job_pass)pass));
-        c.positions = most_of(c.positions,
-                              data_of(j, (enum pp_job_pass)pass)->max_seqlen);
+        c.positions =
+            most_of(c.positions, pp_job_longest(j, (enum pp_job_pass)pass));
     }
     if (j->model->generator)
         pp_job_count_generator(j, row, &c);

@@ -32,6 +32,10 @@ enum pp_message_size {
                            Megatron-LM without variable_seq_lengths */
 };
 
+/* The reference of an objective: a column of the data, or the model without its
+ * adapters, which is asked before the first step. */
+enum pp_reference { PP_REFERENCE_DATA, PP_REFERENCE_BASE };
+
 enum { PP_STOP_OTHER = -1 };
 
 /* One optimizer step, the same on every rank. */
@@ -130,6 +134,7 @@ struct pp_job {
 
     /* In the settings; NULL: the objective sft. */
     const struct pp_objective_options *objective;
+    enum pp_reference reference;
     double temperature; /* divides logits, in every pass; 0: 1 */
     struct pp_settings
         settings; /* with those of losses beside it, in training */
@@ -234,16 +239,25 @@ bool pp_job_counts_routes(const struct pp_job *j);
 /* Returns the number of values of a scored token. */
 size_t pp_job_score_width(const struct pp_job *j);
 
+/* The passes through the data, which differ in their largest microbatch. */
+enum pp_job_pass { PP_PASS_TRAIN, PP_PASS_FORWARD };
+
+/* Lists the sets that passes of a kind go through. Returns their number, which
+ * is at most PP_JOB_SETS. */
+enum { PP_JOB_SETS = 2 };
+size_t pp_job_sets(const struct pp_job *j, enum pp_job_pass pass,
+                   const struct pp_packed *at[PP_JOB_SETS]);
+
+/* Returns the tokens of the longest sequence of these sets. */
+size_t pp_job_longest(const struct pp_job *j, enum pp_job_pass pass);
+
 /* Returns what the backward of a stage computes again. */
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage);
 
 /* Returns whether the job trains, and whether it makes forward passes, to
- * evaluate or to score. */
+ * evaluate, to score or for a reference. */
 bool pp_job_trains(const struct pp_job *j);
 bool pp_job_forwards(const struct pp_job *j);
-
-/* The passes through the data, which differ in their largest microbatch. */
-enum pp_job_pass { PP_PASS_TRAIN, PP_PASS_FORWARD };
 
 /* Returns the tokens of the largest microbatch of a pass. */
 size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass);

@@ -19,11 +19,9 @@ size_t pp_job_row_room(const struct pp_job *j, enum pp_job_pass pass, int row)
 {
     const struct pp_layout l = pp_job_layout(j);
     size_t room = pp_job_room(j, pass);
-    const struct pp_packed *p =
-        pass == PP_PASS_TRAIN || j->score ? j->data : j->eval;
     if (!l.generates || pp_layout_component(&l, row) + 1 < l.n_components)
         return room;
-    return pp_layout_generated(&l, room, p->max_seqlen);
+    return pp_layout_generated(&l, room, pp_job_longest(j, pass));
 }
 
 void pp_job_count_generator(const struct pp_job *j, int row,

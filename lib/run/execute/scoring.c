@@ -253,6 +253,8 @@ int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
     (void)x;
     if (s->bin != PP_NO_BIN)
         pp_packed_bin(s->packed, s->bin, &b);
+    if (s->reference)
+        b.columns[PP_COLUMN_REF_LOGPROBS] = s->reference + b.first_position;
     if (pp_mesh_is_exact(pp_env_mesh(s->env)))
         return score_exactly(s, &b, &room, loss, err);
     note_tokens(s, &b, room.position + s->n_held);

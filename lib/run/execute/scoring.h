@@ -23,7 +23,8 @@ struct pp_scoring {
     const struct pp_objective_options *options;
     struct pp_objective_counts step;
     const struct pp_packed *packed;
-    size_t bin; /* or PP_NO_BIN */
+    const float *reference; /* as in struct pp_pass */
+    size_t bin;             /* or PP_NO_BIN */
     const struct pp_host_microbatch *rows;
     double *metrics; /* written; or NULL */
     size_t n_held;   /* scored tokens of the earlier slices of the microbatch */

@@ -70,7 +70,7 @@ void pp_adapters_fwd(const struct pp_call *c, const struct pp_product *p,
                      size_t N, void *y, const void *x)
 {
     struct branch b;
-    for (size_t i = 0; i < c->l->n_adapters; i++) {
+    for (size_t i = 0; i < c->l->n_adapters && !c->mb->base; i++) {
         if (!find_branch(c, p, &c->l->adapters[i], &b))
             continue;
         void *u = narrow_x(c, p, &b, N, x), *at = pp_at(c, y, b.first);

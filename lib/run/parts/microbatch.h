@@ -20,6 +20,7 @@ struct pp_microbatch {
     size_t room;   /* tokens that the saved blocks are laid out for; 0: as many.
                       Ranks that divide experts get rows of each other, and
                       experts with a capacity compare tokens of all ranks */
+    bool base;     /* adapters have no part in it */
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) in the sequence; 0 on padding */

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* evaluate - forward-only passes: validation loss and log-probabilities. */
+/* evaluate - forward-only passes: validation loss, log-probabilities, and the
+ * reference of an objective. */
 #include <math.h>
 #include <string.h>
+
+#include "comm/tree.h"
 
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 
-/* A way through all bins of a set. */
+/* A way through bins of a set. */
 struct forward {
     const struct pp_packed *packed;
+    uint64_t first, end;   /* places: 0 to n_bins are all bins in order */
     double scale, *losses; /* as in struct pp_pass; losses may be NULL */
     double *metrics;       /* of all bins, combined; or NULL */
     bool score_all;
+    bool base;               /* without adapters */
     pp_take_scores_fn *take; /* or NULL: nothing is scored */
+    /* Notes what take gets: pp_rank_note_scores, or one like it. */
+    void (*note)(void *ctx, size_t bin, const struct pp_host_microbatch *host);
     void *ctx;
     struct pp_generator_loss *generator; /* or NULL */
     const struct pp_sampler *sampler;    /* or NULL */
@@ -29,46 +36,60 @@ static int add_metrics(struct pp_rank *r, double *combined, struct pp_err *err)
     return 0;
 }
 
-/* Runs all bins through the forward schedule, in passes of n_microbatches.
- * Empty microbatches fill up the last pass. Writes a loss for each microbatch
- * if this rank runs its head. */
+/* Returns the reference of the positions of a set, or NULL. That of the eval
+ * data follows that of the data. */
+static float *reference_of(const struct pp_rank *r, const struct pp_packed *p)
+{
+    bool is_eval = p == r->job->eval;
+    return r->job->reference == PP_REFERENCE_BASE
+               ? r->reference + (is_eval ? r->job->data->n_positions : 0)
+               : NULL;
+}
+
+/* Runs bins through the forward schedule, in passes of n_microbatches. Empty
+ * microbatches fill up the last pass. Writes a loss for each microbatch if this
+ * rank runs its head. */
 static int run_forward(struct pp_rank *r, const struct forward *f,
                        struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const struct pp_packed *p = f->packed;
     struct pp_objective_counts step = {0};
-    for (size_t i = 0; j->objective && !j->score && i < p->n_bins; i++)
+    const struct pp_objective_options *objective =
+        j->score || f->base ? NULL : j->objective;
+    for (size_t i = 0; objective && i < p->n_bins; i++)
         pp_scoring_count(j->objective, p, i, &step);
     uint64_t m = pp_job_microbatches(j), lane = pp_rank_lane(r);
     size_t n_metrics = PP_MAX_METRICS * (size_t)r->env.context.group.n;
     if (f->metrics)
         pp_rank_combine_none(r, f->metrics);
     pp_progress_phase(j->progress, PP_PHASE_EVALUATE, r->step);
-    for (uint64_t first = 0; first < p->n_bins; first += m) {
+    for (uint64_t first = f->first; first < f->end; first += m) {
         const struct pp_pass pass = {
             .packed = p,
             .first = first + lane,
-            .end = p->n_bins,
+            .end = f->end,
             .stride = (uint64_t)pp_rank_lanes(r),
             .scale = f->scale,
             .temperature = j->temperature,
             .score_all = f->score_all,
             .generator = f->generator,
-            .objective = j->score ? NULL : j->objective,
+            .base = f->base,
+            .objective = objective,
+            .reference = reference_of(r, p),
             .step = step,
             .metrics = f->metrics ? r->metrics + lane * n_metrics : NULL,
             .n_metrics = n_metrics,
             .losses = f->losses ? f->losses + first + lane : r->losses,
-            .logps = f->take ? pp_rank_note_scores : NULL,
+            .logps = f->note,
             .scored = &r->scored,
             .top_k = j->score ? j->top_k : 0,
             .entropy = j->score && j->entropy,
             .sampler = f->sampler,
             .draw = f->draw,
             .draws = j->generate.n,
-            .given = p == j->data ? j->given : NULL,
-            .taken = p == j->data ? j->taken : NULL,
+            .given = p == j->data && !f->base ? j->given : NULL,
+            .taken = p == j->data && !f->base ? j->taken : NULL,
             .ctx = r,
         };
         if (f->metrics)
@@ -136,6 +157,7 @@ int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
     }
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
     const struct forward f = {.packed = p,
+                              .end = p->n_bins,
                               .scale = scored ? 1 / (double)scored : 0,
                               .losses = r->eval_losses,
                               .metrics =
@@ -169,8 +191,10 @@ int pp_rank_evaluate_alone(struct pp_rank *r, struct pp_err *err)
 int pp_rank_score(struct pp_rank *r, struct pp_err *err)
 {
     const struct forward f = {.packed = r->job->data,
+                              .end = r->job->data->n_bins,
                               .score_all = true,
                               .take = r->job->scored,
+                              .note = pp_rank_note_scores,
                               .ctx = r->job->ctx};
     return run_forward(r, &f, err);
 }
@@ -179,7 +203,87 @@ int pp_rank_draw(struct pp_rank *r, const struct pp_packed *p,
                  const struct pp_sampler *s, uint64_t draw,
                  pp_take_scores_fn *take, void *ctx, struct pp_err *err)
 {
-    const struct forward f = {
-        .packed = p, .take = take, .ctx = ctx, .sampler = s, .draw = draw};
+    const struct forward f = {.packed = p,
+                              .end = p->n_bins,
+                              .take = take,
+                              .note = pp_rank_note_scores,
+                              .ctx = ctx,
+                              .sampler = s,
+                              .draw = draw};
     return run_forward(r, &f, err);
+}
+
+/* Notes the scored tokens of a microbatch by bin, and position in it. */
+static void note_reference(void *ctx, size_t bin,
+                           const struct pp_host_microbatch *host)
+{
+    struct pp_rank *r = ctx;
+    const struct pp_microbatch *mb = &host->of;
+    size_t part = 0;
+    struct pp_bin b;
+    if (bin == PP_NO_BIN)
+        return;
+    pp_packed_bin(r->forward.pass->packed, bin, &b);
+    for (size_t k = 0; k < mb->scored.n; k++) {
+        r->scored.at[r->scored.n] = (struct pp_token_place){
+            (uint32_t)bin, (uint32_t)pp_batch_predicts(&b, host, k, &part)};
+        r->scored.values[r->scored.n++] = mb->loss.logps[k];
+    }
+}
+
+static void take_reference(void *ctx, const struct pp_token_place *at,
+                           const double *values, size_t n)
+{
+    const struct pp_rank *r = ctx;
+    const struct pp_packed *p = r->forward.pass->packed;
+    float *reference = reference_of(r, p);
+    struct pp_bin b = {0};
+    for (size_t k = 0; k < n; k++) {
+        if (k == 0 || at[k].sequence != at[k - 1].sequence)
+            pp_packed_bin(p, at[k].sequence, &b);
+        reference[b.first_position + at[k].position] = (float)values[k];
+    }
+}
+
+/* Fills the reference of the bins at places of a set. Rank 0 has all of it
+ * first. */
+static int refer(struct pp_rank *r, const struct pp_packed *p, uint64_t first,
+                 uint64_t end, struct pp_err *err)
+{
+    enum { PART_BYTES = 1 << 20 };
+    const struct forward f = {.packed = p,
+                              .first = first,
+                              .end = end,
+                              .base = true,
+                              .take = take_reference,
+                              .note = note_reference,
+                              .ctx = r};
+    size_t left = p->n_positions * sizeof(float);
+    char *at = (char *)reference_of(r, p);
+    if (run_forward(r, &f, err))
+        return -1;
+    for (size_t n; left > 0; at += n, left -= n) {
+        n = left < PART_BYTES ? left : PART_BYTES;
+        if (pp_tree_broadcast(r->env.comm, at, n, err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_rank_refer(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const uint64_t epoch = pp_packed_epoch(j->data);
+    uint64_t first = (uint64_t)r->microbatches;
+    int64_t steps = j->optim.steps - r->step;
+    uint64_t n = steps > 0 ? (uint64_t)steps * pp_rank_n_losses(r) : 0;
+    /* More than an epoch has all bins, which the first has in order. */
+    if (n >= epoch) {
+        first = 0;
+        n = epoch;
+    }
+    return refer(r, j->data, first, first + n, err) ||
+                   (j->eval && refer(r, j->eval, 0, j->eval->n_bins, err))
+               ? -1
+               : 0;
 }

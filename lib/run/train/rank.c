@@ -322,6 +322,9 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->scored.width = c.score_width;
     r->scored.values =
         make(r, c.n_scores * c.score_width, sizeof *r->scored.values, err);
+    if (c.n_references &&
+        !(r->reference = make(r, c.n_references, sizeof(float), err)))
+        return -1;
     return r->scored.at && r->scored.values && r->losses && r->mine &&
                    r->sums && r->entries && r->peak_slots && r->eval_losses &&
                    r->squares && (is_host || r->squares_host)
@@ -501,22 +504,13 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
     pp_host_arena_close(&r->host);
-    void *made[] = {r->metrics,
-                    r->scoring.room,
-                    r->losses,
-                    r->eval_losses,
-                    r->mine,
-                    r->sums,
-                    r->entries,
-                    r->peak_slots,
-                    r->output_host,
-                    r->squares_host,
-                    r->scored.at,
-                    r->scored.values,
-                    r->owned_at,
-                    r->env.expert_counts,
-                    r->env.expert_routes,
-                    r->env.pixel_room};
+    void *made[] = {
+        r->metrics,           r->scoring.room,  r->losses,
+        r->eval_losses,       r->mine,          r->sums,
+        r->entries,           r->peak_slots,    r->output_host,
+        r->squares_host,      r->scored.at,     r->scored.values,
+        r->reference,         r->owned_at,      r->env.expert_counts,
+        r->env.expert_routes, r->env.pixel_room};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);
@@ -539,6 +533,8 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
                      struct pp_err *err)
 {
     const struct pp_job *j = r->job;
+    if (j->reference == PP_REFERENCE_BASE && pp_rank_refer(r, err))
+        return -1;
     if (!j->score && j->optim.steps > 0) {
         if (pp_rank_train(r, status, err))
             return -1;

@@ -63,6 +63,8 @@ struct pp_rank {
     double *eval_losses;     /* (n_eval) one for each microbatch */
     bool eval_scored;        /* the last evaluation had a scored token */
     struct pp_scored scored; /* room for PP_SCORES_PART or more */
+    float *reference;        /* (positions of the data, then of the eval data)
+                                log-probabilities of scored tokens by the base */
     size_t n_eval;           /* microbatches of the passes over the eval data */
     /* Exchanged after a step: a sum of squares for every tensor of the model, a
      * loss and metrics for every microbatch, and numbers of ranks. */
@@ -197,6 +199,10 @@ int pp_rank_inspect(const struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
  * until its files are read. Collective if the job checks files. */
 int pp_rank_check_files(struct pp_rank *r, bool end,
                         struct pp_err *err) PP_MUST_USE;
+
+/* Collective. Fills the reference for the steps that are left, and for the eval
+ * data. */
+int pp_rank_refer(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 /* Notes the scores of a microbatch; ctx is the rank (struct pp_pass). */
 void pp_rank_note_scores(void *ctx, size_t bin,
