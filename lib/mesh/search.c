@@ -27,7 +27,7 @@ struct mesh_candidate {
  * and a mode of recomputation, PP_N_RECOMPUTES for any modes of stages. */
 struct node {
     size_t candidate;
-    const struct pp_mesh_shape *shape; /* NULL: any */
+    struct pp_mesh_shape *shape; /* NULL: any */
     int mode;
     double bound, estimate;
     bool learnt; /* the estimate is by what such plans took */
@@ -130,8 +130,8 @@ static void set_expert_limit(const struct mesh_search *x, struct pp_mesh *m)
 /* --- shapes --- */
 
 /* Finds the shape of a kind in the table, or makes it. */
-static const struct pp_mesh_shape *find_shape(struct mesh_search *x,
-                                              const struct pp_mesh_shape *like)
+static struct pp_mesh_shape *find_shape(struct mesh_search *x,
+                                        const struct pp_mesh_shape *like)
 {
     const int key[] = {like->placement, like->n_ranks, like->n_chunks,
                        like->n_microbatches};
@@ -139,7 +139,7 @@ static const struct pp_mesh_shape *find_shape(struct mesh_search *x,
     h = pp_fnv(h, like->kind->name, strlen(like->kind->name));
     struct shape_link **at = &x->buckets[h % PP_MESH_BUCKETS];
     for (; *at; at = &(*at)->next) {
-        const struct pp_mesh_shape *s = &(*at)->shape;
+        struct pp_mesh_shape *s = &(*at)->shape;
         if (s->kind == like->kind && s->placement == like->placement &&
             s->n_ranks == like->n_ranks && s->n_chunks == like->n_chunks &&
             s->n_microbatches == like->n_microbatches)
@@ -214,7 +214,7 @@ static struct pp_mesh_bound bound_of(const struct mesh_search *x,
  * found. Any modes of stages are not tried if none probably do as well without
  * recomputation, whose node then has the bound of both. */
 static void add_shape(struct mesh_search *x, const struct node *of,
-                      const struct pp_mesh_shape *shape,
+                      struct pp_mesh_shape *shape,
                       const struct pp_mesh_bound *b)
 {
     int only = x->p->fixed.recompute;
@@ -273,7 +273,7 @@ static void expand(struct mesh_search *x, struct node n)
         while (is_tried(x, *k, c->mesh.pp) && next_place(x, &like)) {
             if (is_fixed(x->p->fixed.chunks, like.n_chunks))
                 continue;
-            const struct pp_mesh_shape *shape = find_shape(x, &like);
+            struct pp_mesh_shape *shape = find_shape(x, &like);
             if (shape->runs)
                 add_shape(x, &n, shape, &b);
         }

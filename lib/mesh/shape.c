@@ -238,34 +238,53 @@ static void find_kept(struct pp_mesh_shape *x, const struct pp_schedule *s,
     }
 }
 
-void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a)
+/* Emits the schedule of a shape on a graph in memory of the arena. Returns
+ * false if the kind refuses its numbers. */
+static bool emit(const struct pp_mesh_shape *x, struct pp_arena *a,
+                 struct pp_graph *g, struct pp_schedule *s)
 {
     const struct pp_kind_options o = {.n_microbatches = x->n_microbatches};
+    struct pp_err refusal = {0};
+    if (pp_graph_chain(a, x->n_ranks, x->n_chunks, x->placement, g, &refusal))
+        return false;
+    pp_schedule_init(s, g, x->kind->name, x->n_microbatches);
+    return !pp_kind_emit(x->kind, s, &o, &refusal);
+}
+
+void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a)
+{
     size_t n = (size_t)x->n_ranks * (size_t)x->n_chunks;
+    struct pp_arena scratch = {0};
+    struct pp_graph g;
+    struct pp_schedule s = {0};
+    x->arena = a;
+    x->n_stages = (int)n;
+    x->kept = pp_arena_alloc(a, n, sizeof *x->kept);
+    x->row = pp_arena_alloc(a, n, sizeof *x->row);
+    x->runs =
+        n * (size_t)x->n_microbatches <= MAX_CELLS && emit(x, &scratch, &g, &s);
+    for (int k = 0; x->runs && k < x->n_stages; k++)
+        x->row[k] = g.stages[k].row;
+    if (x->runs)
+        find_kept(x, &s, pp_arena_alloc(&scratch, n, sizeof *x->kept));
+    pp_schedule_finish(&s);
+    pp_arena_finish(&scratch);
+}
+
+/* Finds the paths of a shape: most shapes are never asked for them, as no mesh
+ * has the memory. */
+static void find_paths(struct pp_mesh_shape *x)
+{
     struct pp_err refusal = {0};
     struct pp_arena scratch = {0};
     struct pp_graph g;
     struct pp_schedule s = {0};
     struct pp_makespan m = {0};
-    x->n_stages = (int)n;
     for (int k = 0; k < PP_MESH_N_PATHS; k++)
-        x->path[k].weight = pp_arena_alloc(a, n, sizeof *x->path[k].weight);
-    x->kept = pp_arena_alloc(a, n, sizeof *x->kept);
-    x->row = pp_arena_alloc(a, n, sizeof *x->row);
-    x->runs = n * (size_t)x->n_microbatches <= MAX_CELLS &&
-              !pp_graph_chain(&scratch, x->n_ranks, x->n_chunks, x->placement,
-                              &g, &refusal);
-    if (x->runs) {
-        pp_schedule_init(&s, &g, x->kind->name, x->n_microbatches);
-        x->runs = !pp_kind_emit(x->kind, &s, &o, &refusal) &&
-                  !pp_makespan_init(&m, &s, &refusal);
-    }
-    if (x->runs) {
-        for (int k = 0; k < x->n_stages; k++)
-            x->row[k] = g.stages[k].row;
-        find_kept(x, &s, pp_arena_alloc(&scratch, n, sizeof *x->kept));
+        x->path[k].weight = pp_arena_alloc(x->arena, (size_t)x->n_stages,
+                                           sizeof *x->path[k].weight);
+    if (emit(x, &scratch, &g, &s) && !pp_makespan_init(&m, &s, &refusal))
         add_paths(x, &scratch, &m);
-    }
     pp_makespan_finish(&m);
     pp_schedule_finish(&s);
     pp_arena_finish(&scratch);
@@ -707,7 +726,7 @@ static double detour(const struct pp_mesh_shape *shape,
     return best;
 }
 
-struct pp_mesh_least pp_mesh_shape_least(const struct pp_mesh_shape *x,
+struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                          const struct pp_mesh_bound *b,
                                          enum pp_recompute mode)
 {
@@ -728,6 +747,8 @@ struct pp_mesh_least pp_mesh_shape_least(const struct pp_mesh_shape *x,
     double held = held_step(&d, mean);
     if (isinf(held))
         return (struct pp_mesh_least){INFINITY, INFINITY};
+    if (!x->path[0].weight)
+        find_paths(x);
     set_modes(&d);
     double path = 0;
     for (int k = 0; k < PP_MESH_N_PATHS; k++)

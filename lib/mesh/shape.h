@@ -24,16 +24,18 @@ struct pp_mesh_shape {
     enum pp_placement placement;
     int n_ranks, n_chunks, n_microbatches;
     /* Filled by pp_mesh_shape_init. */
+    struct pp_arena *arena;
     bool runs; /* else the kind refuses these numbers */
     int n_stages;
-    struct pp_mesh_path path[PP_MESH_N_PATHS];
+    struct pp_mesh_path path[PP_MESH_N_PATHS]; /* found when first needed */
     /* Per stage: microbatches whose blocks its rank keeps during one action. */
     double (*kept)[PP_N_SAVED_BLOCKS];
     int *row;   /* per stage */
     bool pairs; /* all ranks run a forward and a backward at once */
 };
 
-/* Fills a shape whose first line is set, in memory of the arena. */
+/* Fills a shape whose first lines are set, in memory of the arena, which is
+ * borrowed. */
 void pp_mesh_shape_init(struct pp_mesh_shape *x, struct pp_arena *a);
 
 /* The units of a model on a mesh, to be split for a shape. */
@@ -53,7 +55,7 @@ enum { PP_MESH_MOST_ROWS = 512, PP_MESH_MOST_CHUNKS = 4 };
 struct pp_mesh_least {
     double bound, estimate;
 };
-struct pp_mesh_least pp_mesh_shape_least(const struct pp_mesh_shape *x,
+struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                          const struct pp_mesh_bound *b,
                                          enum pp_recompute mode);
 

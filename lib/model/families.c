@@ -143,10 +143,24 @@ static const char *projector_name(const struct pp_vision *v, size_t slot)
     return names[pp_vision_hears(v) ? of_audio : pp_vision_merges(v)][slot];
 }
 
-/* Names a tensor of a unit, and says how files have it. All names are shorter;
+/* Sets what the names of the unit's tensors begin with. All names are shorter;
  * the bounds are for the compiler's checks. */
+static void set_prefix(const struct pp_model *m, struct pp_unit_id u,
+                       char prefix[PP_FQN_TEXT])
+{
+    bool nested = nests(m) && !pp_unit_is_vision(u) && !pp_model_is_tower(m);
+    const char *of = nested ? LANGUAGE : "";
+    if (u.kind == PP_UNIT_LAYER)
+        snprintf(prefix, PP_FQN_TEXT, "%s%.40s.%u.", of,
+                 pp_family_of(m->architecture)->names->layers,
+                 (unsigned)u.layer);
+    else
+        snprintf(prefix, PP_FQN_TEXT, "%s", of);
+}
+
+/* Names a tensor of a unit, and says how files have it. */
 static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
-                     struct pp_tensor_info *t)
+                     const char *prefix, struct pp_tensor_info *t)
 {
     const struct pp_family *f = pp_family_of(m->architecture);
     const struct pp_names *names = f->names;
@@ -159,9 +173,14 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
         [PP_UNIT_PATCHES] = {names->patches, names->positions, names->embedding,
                              names->conv1_bias, names->conv2,
                              names->conv2_bias}};
+    const char *name = u.kind == PP_UNIT_LAYER ? names->layer[slot]
+                       : u.kind == PP_UNIT_PROJECTOR
+                           ? projector_name(pp_unit_encoder(m, u), slot)
+                           : ends[u.kind][slot];
+    size_t first = strlen(prefix);
+    memcpy(t->name, prefix, first);
+    strncpy(t->name + first, name, sizeof t->name - 1 - first);
     if (u.kind == PP_UNIT_LAYER) {
-        snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
-                 (unsigned)u.layer, names->layer[slot]);
         t->stacks = t->n_equal && (names->stacks || names->stacks_rows);
         t->transposed = t->n_dims == 2 &&
                         (names->transposed || (t->stacks && names->stacks));
@@ -171,16 +190,6 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
         }
         if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
             t->init = PP_INIT_RESIDUAL;
-    } else if (u.kind == PP_UNIT_PROJECTOR) {
-        snprintf(t->name, sizeof t->name, "%.90s",
-                 projector_name(pp_unit_encoder(m, u), slot));
-    } else {
-        snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
-    }
-    if (nests(m) && !pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
-        char name[PP_FQN_TEXT];
-        snprintf(name, sizeof name, "%s%.79s", LANGUAGE, t->name);
-        memcpy(t->name, name, sizeof name);
     }
     if (u.kind == PP_UNIT_HEAD && m->tied)
         t->tied_to = pp_embedding_name(m);
@@ -242,18 +251,19 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         return tower_params(m, u, out);
     size_t n_parts = pp_unit_parts(m, u, parts);
     size_t n = n_parts ? n_rows[u.kind] : 0;
+    bool trained = pp_unit_role(m, u) == PP_ROLE_TRAINED;
+    char prefix[PP_FQN_TEXT];
+    set_prefix(m, u, prefix);
     memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
         pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
     for (size_t slot = 0; slot < n; slot++)
         if (out[slot].rows) {
-            set_name(m, u, slot, &out[slot]);
-            bool trained = pp_unit_role(m, u) == PP_ROLE_TRAINED;
+            set_name(m, u, slot, prefix, &out[slot]);
             out[slot].frozen |= !trained;
             out[slot].by_load &= trained;
         }
-    if (m->lora && u.kind == PP_UNIT_LAYER &&
-        pp_unit_role(m, u) == PP_ROLE_TRAINED)
+    if (m->lora && u.kind == PP_UNIT_LAYER && trained)
         pp_lora_tensors(m->lora, out);
     return n;
 }

@@ -99,11 +99,10 @@ static bool is_unread(const struct pp_model *m, struct pp_unit_id u,
 /* Changes a tensor of a frozen unit, or one that W does not read. Without W
  * nothing is kept longer than I, and without a backward nothing is kept at all.
  * Later slices read keys and values, and add to their gradients. */
-static void freeze(const struct pp_model *m, struct pp_unit_id u, size_t slot,
-                   enum pp_recompute r, enum pp_saved_when when,
-                   struct pp_saved *s)
+static void freeze(const struct pp_model *m, struct pp_unit_id u,
+                   enum pp_role role, size_t slot, enum pp_recompute r,
+                   enum pp_saved_when when, struct pp_saved *s)
 {
-    enum pp_role role = pp_unit_role(m, u);
     bool layer = u.kind == PP_UNIT_LAYER, in_forward = when == PP_IN_FORWARD;
     bool gradient = s->block == PP_SAVED_GRAD_W;
     if ((role == PP_ROLE_TRAINED && !is_unread(m, u, slot)) ||
@@ -168,12 +167,13 @@ size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
                      struct pp_saved out[PP_MAX_SAVED])
 {
     const struct pp_shard of = pp_unit_shard(s, &u);
+    enum pp_role role = pp_unit_role(of.model, u);
     size_t n = set_saved(&of, u, out);
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
     for (size_t i = 0; i < n; i++) {
         if (u.kind == PP_UNIT_LAYER && is_recomputed(r, i))
             out[i].block = block_is_recomputed(out[i].block, when);
-        freeze(of.model, u, i, r, when, &out[i]);
+        freeze(of.model, u, role, i, r, when, &out[i]);
         enum pp_saved_block block = out[i].block;
         out[i].offset = used[block];
         out[i].statistics = statistics[block];

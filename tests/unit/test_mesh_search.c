@@ -243,7 +243,7 @@ static void roll_shape(struct cluster *x, struct roll *r,
 
 /* Returns the least limit of memory with which the bound is finite, up to high.
  */
-static double least_limit(const struct pp_mesh_shape *s, struct pp_mesh_bound b,
+static double least_limit(struct pp_mesh_shape *s, struct pp_mesh_bound b,
                           enum pp_recompute mode, double high)
 {
     double low = 0;

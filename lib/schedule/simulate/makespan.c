@@ -64,24 +64,24 @@ static void find_places(const struct pp_schedule *s, int32_t *piece)
                 *piece++ = (int32_t)i;
 }
 
-/* Fills the pieces. piece has the place of each operation, and then its piece;
- * last has the last piece of each row so far, or -1. */
+/* Fills the pieces. piece has the place of each operation, and then its piece.
+ */
 static void add_pieces(struct pp_makespan *x, const struct pp_schedule *s,
-                       const struct pp_paths *p, int32_t *piece, int32_t *last)
+                       const struct pp_paths *p, int32_t *piece)
 {
     const struct pp_ops *o = p->ops;
     for (int32_t k = 0; k < o->n; k++) {
         int32_t op = p->sorted[k], row = o->row[op];
         size_t at = (size_t)piece[op];
         const struct pp_row *list = &s->rows[row];
-        piece[op] = last[row];
+        piece[op] = x->last[row];
         if (!pp_is_compute(list->actions[at].op) ||
             pp_is_second_of_pair(list, at))
             continue;
         piece[op] = (int32_t)x->n_pieces;
-        add_piece(x, &list->actions[at], last[row]);
+        add_piece(x, &list->actions[at], x->last[row]);
         add_waits(x, o, op, piece);
-        last[row] = piece[op];
+        x->last[row] = piece[op];
     }
     x->pieces[x->n_pieces].wait = (uint32_t)x->n_waits;
 }
@@ -92,17 +92,16 @@ static void fill_makespan(struct pp_makespan *x, const struct pp_schedule *s,
     size_t n = (size_t)p->ops->n, rows = (size_t)x->graph->n_rows;
     size_t slices = (size_t)(x->graph->n_stages * x->graph->n_slices);
     int32_t *piece = pp_calloc(n, sizeof *piece);
-    int32_t *last = pp_calloc(rows, sizeof *last);
     x->pieces = pp_calloc(n + 1, sizeof *x->pieces);
     x->waits = pp_calloc((size_t)p->ops->in.first[n], sizeof *x->waits);
     x->microbatch = pp_calloc(n + 1, sizeof *x->microbatch);
     x->done = pp_calloc(n + 1, sizeof *x->done);
     x->op = pp_calloc(slices, N_OPS * sizeof *x->op);
-    memset(last, -1, rows * sizeof *last);
+    x->last = pp_calloc(rows, sizeof *x->last);
+    memset(x->last, -1, rows * sizeof *x->last);
     find_places(s, piece);
-    add_pieces(x, s, p, piece, last);
+    add_pieces(x, s, p, piece);
     free(piece);
-    free(last);
 }
 
 int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
@@ -165,6 +164,7 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
         }
     }
     x->end = end;
+    x->tailed = false;
     return makespan;
 }
 
@@ -260,30 +260,26 @@ void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
 
 /* --- paths along rows --- */
 
-/* The longest path from the end of a piece on. */
-struct makespan_tail {
-    double length;
-    int32_t next, message; /* -1: none */
-};
-
 static double piece_time(const struct pp_makespan *x, int32_t i)
 {
     const struct pp_makespan_piece *p = &x->pieces[i];
     return x->op[p->time[0]] + (p->time[1] >= 0 ? x->op[p->time[1]] : 0);
 }
 
-static void extend_tail(struct makespan_tail *of, double length, int32_t next,
-                        int32_t message)
+static void extend_tail(struct pp_makespan_tail *of, double length,
+                        int32_t next, int32_t message)
 {
     if (length > of->length || of->next < 0)
-        *of = (struct makespan_tail){length, next, message};
+        *of = (struct pp_makespan_tail){length, next, message};
 }
 
-static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
-                       struct makespan_tail *tails)
+static void find_tails(struct pp_makespan *x, const struct pp_times *t)
 {
+    if (!x->tails)
+        x->tails = pp_calloc(x->n_pieces + 1, sizeof *x->tails);
+    struct pp_makespan_tail *tails = x->tails;
     for (size_t i = 0; i < x->n_pieces; i++)
-        tails[i] = (struct makespan_tail){0, -1, -1};
+        tails[i] = (struct pp_makespan_tail){0, -1, -1};
     for (int32_t i = (int32_t)x->n_pieces; i-- > 0;) {
         const struct pp_makespan_piece *p = &x->pieces[i];
         double length = tails[i].length + piece_time(x, i);
@@ -295,6 +291,7 @@ static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
                         i, wait->message);
         }
     }
+    x->tailed = true;
 }
 
 /* Counts a path along the row whose last piece is given. The path enters the
@@ -303,9 +300,9 @@ static void find_tails(const struct pp_makespan *x, const struct pp_times *t,
  * more than its time: among paths of nearly equal length this prefers one that
  * says more about the row. */
 static void count_row(const struct pp_makespan *x, const struct pp_times *t,
-                      const struct makespan_tail *tails, int32_t end,
-                      double part, const struct pp_times *counts)
+                      int32_t end, double part, const struct pp_times *counts)
 {
+    const struct pp_makespan_tail *tails = x->tails;
     const double about = 1 - 1e-12; /* tolerates sums in another order */
     const double longer = part > 0 ? 1.2 : 1;
     double work = 0, at = 0, most = -INFINITY, left = 0;
@@ -344,24 +341,17 @@ static void count_row(const struct pp_makespan *x, const struct pp_times *t,
     }
 }
 
-void pp_makespan_row_paths(const struct pp_makespan *x,
-                           const struct pp_times *t,
+void pp_makespan_row_paths(struct pp_makespan *x, const struct pp_times *t,
                            const struct pp_times *counts, double part,
                            void (*each)(void *ctx), void *ctx)
 {
-    struct makespan_tail *tails = pp_calloc(x->n_pieces + 1, sizeof *tails);
-    bool *followed = pp_calloc(x->n_pieces + 1, sizeof *followed);
-    find_tails(x, t, tails);
-    for (size_t i = 0; i < x->n_pieces; i++)
-        if (x->pieces[i].before >= 0)
-            followed[x->pieces[i].before] = true;
-    for (size_t i = 0; i < x->n_pieces; i++)
-        if (!followed[i]) {
-            count_row(x, t, tails, (int32_t)i, part, counts);
+    if (!x->tailed)
+        find_tails(x, t);
+    for (int r = 0; r < x->graph->n_rows; r++)
+        if (x->last[r] >= 0) {
+            count_row(x, t, x->last[r], part, counts);
             each(ctx);
         }
-    free(tails);
-    free(followed);
 }
 
 void pp_makespan_finish(struct pp_makespan *x)
@@ -371,5 +361,7 @@ void pp_makespan_finish(struct pp_makespan *x)
     free(x->microbatch);
     free(x->done);
     free(x->op);
+    free(x->last);
+    free(x->tails);
     *x = (struct pp_makespan){0};
 }

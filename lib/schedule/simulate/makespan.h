@@ -60,14 +60,23 @@ struct pp_makespan_wait {
     int32_t piece, message, microbatch;
 };
 
+/* The longest path from the end of a piece on. */
+struct pp_makespan_tail {
+    double length;
+    int32_t next, message; /* -1: none */
+};
+
 struct pp_makespan {
     const struct pp_graph *graph;
     struct pp_makespan_piece *pieces; /* in an order that respects waits */
     struct pp_makespan_wait *waits;
     int32_t (*microbatch)[2]; /* of a piece's actions */
     double *done;             /* end of each piece in the last pass */
-    double *op;  /* scratch: times of the four ops of every slice */
-    int32_t end; /* the piece that ended the last pass last, or -1 */
+    double *op;    /* scratch: times of the four ops of every slice */
+    int32_t *last; /* the last piece of each row, or -1 */
+    int32_t end;   /* the piece that ended the last pass last, or -1 */
+    struct pp_makespan_tail *tails; /* of pp_makespan_row_paths, or NULL */
+    bool tailed;                    /* they are those of the last pass */
     size_t n_pieces, n_waits;
 };
 
@@ -93,9 +102,9 @@ void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
 /* Calls each, with counts filled, for one path per row after a pass with times
  * t. The path stays in the row except for at most a first and a last `part`, 0
  * to 1/2, of the row's work. It is about as long as any such path. As with
- * pp_makespan_path, the counts give a lower bound of every makespan. */
-void pp_makespan_row_paths(const struct pp_makespan *x,
-                           const struct pp_times *t,
+ * pp_makespan_path, the counts give a lower bound of every makespan. A second
+ * call after one pass takes less time. */
+void pp_makespan_row_paths(struct pp_makespan *x, const struct pp_times *t,
                            const struct pp_times *counts, double part,
                            void (*each)(void *ctx), void *ctx);
 
