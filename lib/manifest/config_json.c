@@ -22,138 +22,8 @@
 
 #define CONFIG_NAME "config.json"
 
-/* The time of planning grows with the layers, and no model has so many. */
-#define MAX_LAYERS 65536
-
 /* Sums of parameter counts fit in 64 bits. */
 #define MAX_PARAMS 0x1p60
-
-/* The differences between the architectures. */
-struct family {
-    int64_t kv_heads;     /* default; 0: as many as heads */
-    int64_t head_dim;     /* default; 0: hidden / heads */
-    int64_t max_position; /* default */
-    bool qkv_bias;        /* always, whatever attention_bias is */
-    bool qkv_key;         /* unless this key is false */
-    bool o_bias;          /* always, too */
-    bool attention_bias;  /* the key is read */
-    bool mlp_bias;        /* the key is read */
-    bool qk_norm;
-    bool norms_all_heads; /* QK-norm is of all heads */
-    bool tied;            /* default */
-    double theta;         /* default of rope_theta; 0: 10000 */
-    bool no_rope;    /* the keys of layers without rotary positions are read */
-    bool windows;    /* sliding_window is read */
-    int64_t window;  /* its default; 0: none */
-    double norm_eps; /* default; 0: 1e-6 */
-    bool fixed_eps;  /* rms_norm_eps is not read */
-    bool moe, mla;
-    bool gemma; /* caps and scales are read */
-    int (*read_moe)(const struct pp_value *root, struct pp_model *m);
-};
-static const struct family families[PP_N_ARCHITECTURES] = {
-    [PP_LLAMA] = {.max_position = 2048,
-                  .attention_bias = true,
-                  .mlp_bias = true},
-    [PP_QWEN2] = {.kv_heads = 32,
-                  .max_position = 32768,
-                  .qkv_bias = true,
-                  .windows = true,
-                  .window = 4096},
-    [PP_QWEN3] = {.kv_heads = 32,
-                  .head_dim = 128,
-                  .max_position = 32768,
-                  .attention_bias = true,
-                  .qk_norm = true,
-                  .windows = true,
-                  .window = 4096},
-    [PP_MISTRAL] = {.kv_heads = 8,
-                    .max_position = 131072,
-                    .windows = true,
-                    .window = 4096},
-    [PP_QWEN3_MOE] = {.kv_heads = 4,
-                      .max_position = 32768,
-                      .attention_bias = true,
-                      .qk_norm = true,
-                      .windows = true,
-                      .window = 4096,
-                      .moe = true},
-    [PP_MIXTRAL] = {.kv_heads = 8,
-                    .max_position = 131072,
-                    .theta = 1e6,
-                    .norm_eps = 1e-5,
-                    .moe = true},
-    [PP_GPT_OSS] = {.kv_heads = 8,
-                    .head_dim = 64,
-                    .max_position = 131072,
-                    .qkv_bias = true,
-                    .o_bias = true,
-                    .attention_bias = true,
-                    .theta = 150000,
-                    .windows = true,
-                    .window = 128,
-                    .norm_eps = 1e-5,
-                    .moe = true},
-    [PP_DEEPSEEK_V3] = {.max_position = 4096,
-                        .attention_bias = true,
-                        .moe = true,
-                        .mla = true,
-                        .read_moe = pp_config_read_deepseek},
-    [PP_DEEPSEEK_V2] = {.max_position = 2048,
-                        .attention_bias = true,
-                        .moe = true,
-                        .mla = true,
-                        .read_moe = pp_config_read_deepseek},
-    [PP_QWEN2_MOE] = {.kv_heads = 16,
-                      .max_position = 32768,
-                      .qkv_bias = true,
-                      .qkv_key = true,
-                      .windows = true,
-                      .window = 4096,
-                      .moe = true},
-    [PP_GPT2] = {.qkv_bias = true, .o_bias = true},
-    [PP_SMOLLM3] = {.kv_heads = 4,
-                    .max_position = 32768,
-                    .attention_bias = true,
-                    .mlp_bias = true,
-                    .tied = true,
-                    .theta = 2e6,
-                    .no_rope = true,
-                    .windows = true},
-    [PP_PHI3] = {.max_position = 4096, .norm_eps = 1e-5, .windows = true},
-    [PP_OLMO] = {.max_position = 2048,
-                 .attention_bias = true,
-                 .norm_eps = 1e-5,
-                 .fixed_eps = true},
-    [PP_OLMO2] = {.max_position = 2048,
-                  .attention_bias = true,
-                  .qk_norm = true,
-                  .norms_all_heads = true,
-                  .norm_eps = 1e-5},
-    [PP_GEMMA] = {.kv_heads = 16,
-                  .head_dim = 256,
-                  .max_position = 8192,
-                  .attention_bias = true,
-                  .tied = true},
-    [PP_GEMMA2] = {.kv_heads = 4,
-                   .head_dim = 256,
-                   .max_position = 8192,
-                   .attention_bias = true,
-                   .tied = true,
-                   .windows = true,
-                   .window = 4096,
-                   .gemma = true},
-    [PP_GEMMA3] = {.kv_heads = 4,
-                   .head_dim = 256,
-                   .max_position = 131072,
-                   .attention_bias = true,
-                   .qk_norm = true,
-                   .tied = true,
-                   .theta = 1e6,
-                   .windows = true,
-                   .window = 4096,
-                   .gemma = true},
-};
 
 /* Returns the model_type that another one stands for: that of a repository with
  * code of its own for a class of transformers. */
@@ -245,72 +115,6 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
                : 0;
 }
 
-static int read_head_dim(const struct pp_value *root, const struct family *f,
-                         struct pp_model *m)
-{
-    struct pp_value at;
-    m->head_dim = (size_t)f->head_dim;
-    /* If the class has a default of its own, null does not stand for it. */
-    bool own_default = f->head_dim && pp_value_find(root, "head_dim", &at);
-    if (own_default
-            ? pp_config_get_size(root, "head_dim", INT_MAX, &m->head_dim)
-            : pp_config_opt_size(root, "head_dim", &m->head_dim))
-        return -1;
-    if (!m->head_dim) {
-        pp_value_find(root, "hidden_size", &at);
-        if (m->hidden % m->n_heads)
-            return pp_value_fail(&at,
-                                 "'%zu' is not a multiple of "
-                                 "num_attention_heads, %zu",
-                                 m->hidden, m->n_heads);
-        m->head_dim = m->hidden / m->n_heads;
-    }
-    if (m->head_dim % 2) {
-        bool given = pp_config_find_set(root, "head_dim", &at);
-        return pp_value_fail(given ? &at : root,
-                             "'%zu', the size of a head, is odd", m->head_dim);
-    }
-    return 0;
-}
-
-static int read_heads(const struct pp_value *root, const struct family *f,
-                      struct pp_model *m)
-{
-    struct pp_value at;
-    bool there = pp_value_find(root, "num_key_value_heads", &at);
-    m->n_kv_heads = f->kv_heads && !there ? (size_t)f->kv_heads : m->n_heads;
-    if (pp_config_opt_size(root, "num_key_value_heads", &m->n_kv_heads))
-        return -1;
-    pp_value_find(root, "num_attention_heads", &at);
-    if (m->n_heads % m->n_kv_heads)
-        return pp_value_fail(&at,
-                             "'%zu' is not a multiple of num_key_value_heads, "
-                             "%zu",
-                             m->n_heads, m->n_kv_heads);
-    return read_head_dim(root, f, m);
-}
-
-static int read_sizes(const struct pp_value *root, const struct family *f,
-                      struct pp_model *m)
-{
-    if (pp_config_get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
-        pp_config_get_size(root, "hidden_size", INT_MAX, &m->hidden) ||
-        pp_config_get_size(root, "intermediate_size", INT_MAX,
-                           &m->intermediate) ||
-        pp_config_get_size(root, "num_hidden_layers",
-                           f->moe ? PP_SET_LAYERS : MAX_LAYERS, &m->n_layers) ||
-        pp_config_get_size(root, "num_attention_heads", INT_MAX, &m->n_heads))
-        return -1;
-    m->max_position = (size_t)f->max_position;
-    m->window = (size_t)f->window;
-    if (pp_config_opt_size(root, "max_position_embeddings", &m->max_position) ||
-        (f->mla ? pp_config_read_mla(root, m) : read_heads(root, f, m)))
-        return -1;
-    if (f->read_moe)
-        return f->read_moe(root, m);
-    return f->moe ? pp_config_read_moe(root, m) : 0;
-}
-
 /* Each size is below 2^31, but their products may be too large. */
 static int check_total(const struct pp_value *root, const struct pp_model *m)
 {
@@ -320,44 +124,13 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
     return 0;
 }
 
-static int read_switches(const struct pp_value *root, const struct family *f,
-                         struct pp_model *m)
-{
-    m->qk_norm = f->qk_norm;
-    m->norms_all_heads = f->norms_all_heads;
-    m->qkv_bias = f->qkv_bias;
-    m->o_bias = f->o_bias;
-    bool bias = f->o_bias;
-    if (f->attention_bias) {
-        if (pp_config_opt_bool(root, "attention_bias", &bias))
-            return -1;
-        m->qkv_bias = m->o_bias = bias;
-    }
-    if (f->qkv_key && pp_config_opt_bool(root, "qkv_bias", &m->qkv_bias))
-        return -1;
-    m->tied |= f->tied;
-    if (f->mlp_bias && pp_config_opt_bool(root, "mlp_bias", &m->mlp_bias))
-        return -1;
-    if (pp_config_opt_bool(root, "tie_word_embeddings", &m->tied))
-        return -1;
-    m->tied &= !m->scores;
-    return 0;
-}
-
 int pp_config_read_language(const struct pp_value *root, struct pp_model *m)
 {
-    if (read_architecture(root, m) ||
-        pp_config_check(root, m->architecture, PP_IN_MODEL))
-        return -1;
-    const struct family *f = &families[m->architecture];
     m->init_range = 0.02;
-    bool gpt2 = m->architecture == PP_GPT2;
-    if (pp_family_of(m->architecture)->config)
-        return pp_config_read_family(root, m);
-    m->norm_eps = f->norm_eps > 0 ? f->norm_eps : 1e-6;
-    if (gpt2 ? pp_config_read_gpt2(root, m) : read_sizes(root, f, m))
-        return -1;
-    return read_switches(root, f, m);
+    return read_architecture(root, m) ||
+                   pp_config_check(root, m->architecture, PP_IN_MODEL)
+               ? -1
+               : pp_config_read_family(root, m);
 }
 
 /* Returns our name of the type of the weights, or NULL. float16 counts as
@@ -385,21 +158,8 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
     if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range) ||
         pp_config_read_dropout(root, m))
         return -1;
-    if (m->architecture == PP_GPT2)
-        return pp_config_read_gpt2_rest(root, m);
-    if (pp_family_of(m->architecture)->config)
-        return m->windowed_rope.theta > 0 ? pp_config_read_two_ropes(root, m)
-                                          : pp_config_read_rope(root, m);
-    const struct family *f = &families[m->architecture];
-    if ((f->no_rope && pp_config_read_no_rope(root, m)) ||
-        (f->windows && pp_config_read_window(root, m)) ||
-        (f->gemma && pp_config_read_gemma(root, m)) ||
-        (!f->fixed_eps &&
-         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps)))
-        return -1;
-    m->rope.theta = f->theta > 0 ? f->theta : 10000;
-    m->windowed_rope.theta = m->architecture == PP_GEMMA3 ? 10000 : 0;
-    return m->architecture == PP_GEMMA3 ? pp_config_read_two_ropes(root, m)
+    return pp_family_of(m->architecture)->names->positions ? 0
+           : m->windowed_rope.theta > 0 ? pp_config_read_two_ropes(root, m)
                                         : pp_config_read_rope(root, m);
 }
 

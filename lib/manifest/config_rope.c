@@ -162,25 +162,6 @@ static int check_flat(const struct pp_value *at)
     return 0;
 }
 
-/* Reads which part of a head is rotated. transformers has the key for every
- * model; of these only a Phi-3 uses it. */
-static int read_part(const struct pp_value *at, struct pp_model *m)
-{
-    static const char key[] = "partial_rotary_factor";
-    struct pp_value member;
-    double part;
-    if (m->architecture != PP_PHI3 || !pp_config_find_set(at, key, &member))
-        return 0;
-    if (pp_config_opt_positive(at, key, 1, &part))
-        return -1;
-    m->rotary_dim = (size_t)((double)m->head_dim * part);
-    if (m->rotary_dim == 0 || m->rotary_dim % 2)
-        return pp_value_fail(&member,
-                             "'%zu' elements of a head of %zu are not pairs",
-                             m->rotary_dim, m->head_dim);
-    return 0;
-}
-
 /* A Hunyuan has dynamic positions that depend on no length: with alpha. */
 static int read_alpha(const struct pp_value *at, const struct pp_model *m,
                       struct pp_rope *r)
@@ -192,6 +173,18 @@ static int read_alpha(const struct pp_value *at, const struct pp_model *m,
         r->theta *= pow(alpha, width / (width - 2));
         r->type = PP_ROPE_DEFAULT;
     }
+    return 0;
+}
+
+/* Reads the scale of the scores of latent attention. */
+static int read_score_scale(const struct pp_value *at, struct pp_model *m)
+{
+    double weight = 0, factor = 1;
+    if (pp_config_opt_positive(at, "mscale_all_dim", 1e9, &weight) ||
+        pp_config_opt_positive(at, "factor", 1e9, &factor))
+        return -1;
+    if (weight > 0 && factor > 1)
+        m->mla.score_scale = pow(yarn_scale(factor, weight), 2);
     return 0;
 }
 
@@ -207,11 +200,9 @@ static int read_parameters(const struct pp_value *root,
              ? pp_config_check(at, pp_vision_architecture(encoder), PP_IN_MROPE)
              : pp_config_check(at, m->architecture, PP_IN_ROPE)) ||
         read_rope_type(at, m, r) ||
-        pp_config_opt_positive(at, "rope_theta", 1e30, &r->theta) ||
-        read_part(at, m))
+        pp_config_opt_positive(at, "rope_theta", 1e30, &r->theta))
         return -1;
-    if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
-        pp_config_read_score_scale(at, m))
+    if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT && read_score_scale(at, m))
         return -1;
     if (r->type == PP_ROPE_DYNAMIC &&
         pp_family_of(m->architecture)->norms_rotated && read_alpha(at, m, r))
@@ -252,8 +243,7 @@ int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
     m->rope = default_rope(&m->rope);
-    if (pp_config_opt_positive(root, "rope_theta", 1e30, &m->rope.theta) ||
-        read_part(root, m))
+    if (pp_config_opt_positive(root, "rope_theta", 1e30, &m->rope.theta))
         return -1;
     if (find_rope(root, &at))
         return read_parameters(root, &at, m, &m->rope);
@@ -317,34 +307,5 @@ int pp_config_read_axes(const struct pp_value *root, struct pp_model *m)
                              "'%zu' numbers, of frequencies of time, row and "
                              "column, must be 3 with the sum %zu",
                              n, m->head_dim / 2);
-    return 0;
-}
-
-int pp_config_read_no_rope(const struct pp_value *root, struct pp_model *m)
-{
-    struct pp_value list, at;
-    size_t n, interval = 4;
-    pp_value_find(root, "num_hidden_layers", &at);
-    if (m->n_layers > PP_SET_LAYERS)
-        return pp_value_fail(&at, "'%zu' layers are too many", m->n_layers);
-    if (pp_config_opt_size(root, "no_rope_layer_interval", &interval))
-        return -1;
-    bool listed = pp_config_find_set(root, "no_rope_layers", &list);
-    if (listed && pp_value_array(&list, &n))
-        return -1;
-    if (listed && n != m->n_layers)
-        return pp_value_fail(&list, "%zu numbers for %zu layers", n,
-                             m->n_layers);
-    for (size_t i = 0; i < m->n_layers; i++) {
-        int64_t rotates = (i + 1) % interval != 0;
-        struct pp_value item;
-        if (listed)
-            item = pp_value_item(&list, i);
-        /* Despite the name of the list, 1 stands for a rotary embedding. */
-        if (listed && pp_value_int(&item, 0, 1, &rotates))
-            return -1;
-        if (!rotates)
-            pp_layer_set_add(&m->unrotated, i);
-    }
     return 0;
 }

@@ -28,14 +28,8 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
     (OF(QWEN2) | OF(QWEN3) | OF(QWEN2_MOE) | OF(GPT_OSS) | OF(SMOLLM3) | \
      OF(GEMMA2) | OF(GEMMA3) | FROM(OLMO3))
 
-const char *const pp_layer_type_words[] = {"sliding_attention",
-                                           "full_attention", NULL};
 const char *const pp_gelu_words[] = {"gelu", "quick_gelu", "gelu_new",
                                      "gelu_pytorch_tanh", NULL};
-const char *const pp_gpt2_gelu_words[] = {"gelu", "gelu_new",
-                                          "gelu_pytorch_tanh", NULL};
-const char *const pp_topk_method_words[] = {"greedy", "group_limited_greedy",
-                                            NULL};
 const char *const pp_rope_words[] = {
     [PP_ROPE_DEFAULT] = "default", [PP_ROPE_LINEAR] = "linear",
     [PP_ROPE_LLAMA3] = "llama3",   [PP_ROPE_YARN] = "yarn",
@@ -59,7 +53,10 @@ static const char *const
                                                         NULL},
     *const clip[] = {"clip_vision_model", NULL},
     *const audio[] = {"qwen2_audio_encoder", NULL},
-    *const omni_audio[] = {"qwen2_5_omni_audio_encoder", NULL};
+    *const omni_audio[] = {"qwen2_5_omni_audio_encoder", NULL},
+    *const layer_types[] = {"sliding_attention", "full_attention", NULL},
+    *const gpt2_gelu[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", NULL},
+    *const topk_methods[] = {"greedy", "group_limited_greedy", NULL};
 
 /* clang-format off */
 const struct pp_config_rule pp_config_rules[] = {
@@ -75,12 +72,12 @@ const struct pp_config_rule pp_config_rules[] = {
     {GEMMAS, PP_IN_MODEL, "use_bidirectional_attention", PP_FALSE},
     {OF(GEMMA3), PP_IN_MODEL, "attn_logit_softcapping", PP_NULL},
     {OF(GPT2), PP_IN_MODEL, "activation_function", PP_WORD,
-     pp_gpt2_gelu_words},
+     gpt2_gelu},
     {OF(GPT2), PP_IN_MODEL, "scale_attn_weights", PP_TRUE},
     {OF(GPT2), PP_IN_MODEL, "scale_attn_by_inverse_layer_idx", PP_FALSE},
     {OF(GPT2), PP_IN_MODEL, "add_cross_attention", PP_FALSE},
     {OF(OLMO) | OF(OLMOE), PP_IN_MODEL, "clip_qkv", PP_NULL},
-    {TYPED, PP_IN_MODEL, "layer_types", PP_WORD, pp_layer_type_words},
+    {TYPED, PP_IN_MODEL, "layer_types", PP_WORD, layer_types},
     {WITH_EXPERTS, PP_IN_MODEL, "router_jitter_noise", PP_NUMBER, NULL, 0},
     {WITH_EXPERTS, PP_IN_MODEL, "output_router_logits", PP_FALSE,
      .unless = "router_aux_loss_coef",
@@ -90,7 +87,7 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(DEEPSEEK_V2), PP_IN_MODEL, "scoring_func", PP_WORD, softmax},
     {OF(DEEPSEEK_V2), PP_IN_MODEL, "norm_topk_prob", PP_FALSE},
     {OF(DEEPSEEK_V2), PP_IN_MODEL, "topk_method", PP_WORD,
-     pp_topk_method_words},
+     topk_methods},
     {OF(DEEPSEEK_V3), PP_IN_MODEL, "scoring_func", PP_WORD, sigmoid},
     {OF(DEEPSEEK_V3), PP_IN_MODEL, "topk_method", PP_WORD, noaux},
     {ROTARY & ~PARTIAL, PP_IN_MODEL, "partial_rotary_factor", PP_NUMBER, NULL,

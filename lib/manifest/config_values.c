@@ -29,19 +29,6 @@ int pp_config_opt_size(const struct pp_value *root, const char *key,
                : 0;
 }
 
-int pp_config_opt_count(const struct pp_value *root, const char *key,
-                        size_t *out)
-{
-    struct pp_value at;
-    int64_t v;
-    if (!pp_config_find_set(root, key, &at))
-        return 0;
-    if (pp_value_int(&at, 0, INT_MAX, &v))
-        return -1;
-    *out = (size_t)v;
-    return 0;
-}
-
 int pp_config_opt_bool(const struct pp_value *root, const char *key, bool *out)
 {
     struct pp_value at;

@@ -19,10 +19,6 @@ int pp_config_get_size(const struct pp_value *object, const char *key,
 int pp_config_opt_size(const struct pp_value *object, const char *key,
                        size_t *out) PP_MUST_USE;
 
-/* Reads a number that may be 0. Leaves *out alone if it is not set. */
-int pp_config_opt_count(const struct pp_value *root, const char *key,
-                        size_t *out) PP_MUST_USE;
-
 int pp_config_opt_bool(const struct pp_value *object, const char *key,
                        bool *out) PP_MUST_USE;
 
@@ -59,49 +55,10 @@ int pp_config_read_rope(const struct pp_value *root,
 int pp_config_read_two_ropes(const struct pp_value *root,
                              struct pp_model *m) PP_MUST_USE;
 
-/* Reads the caps of a later Gemma and the scale of its scores. */
-int pp_config_read_gemma(const struct pp_value *root,
-                         struct pp_model *m) PP_MUST_USE;
-
 /* Reads how many frequencies each axis rotates (M-RoPE), after the rotary
  * embedding. */
 int pp_config_read_axes(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;
-
-/* Reads which layers have no rotary embedding. */
-int pp_config_read_no_rope(const struct pp_value *root,
-                           struct pp_model *m) PP_MUST_USE;
-
-/* Reads which layers have a sliding window, and its size. *m has the default
- * size, and the other sizes are set. */
-int pp_config_read_window(const struct pp_value *root,
-                          struct pp_model *m) PP_MUST_USE;
-
-/* Reads experts and windows of architectures with experts. The other sizes of
- * *m are set. */
-int pp_config_read_moe(const struct pp_value *root,
-                       struct pp_model *m) PP_MUST_USE;
-
-/* Reads num_experts_per_tok. e->n_experts is set. */
-int pp_config_read_top_k(const struct pp_value *root,
-                         struct pp_moe *e) PP_MUST_USE;
-
-/* Checks that the groups of a router suit its experts. */
-int pp_config_check_groups(const struct pp_value *root,
-                           const struct pp_moe *e) PP_MUST_USE;
-
-/* Reads the experts of DeepSeek. The other sizes of *m are set. */
-int pp_config_read_deepseek(const struct pp_value *root,
-                            struct pp_model *m) PP_MUST_USE;
-
-/* Reads the scale of the scores of latent attention from the parameters of
- * rotary positions that are not the default ones. */
-int pp_config_read_score_scale(const struct pp_value *rope,
-                               struct pp_model *m) PP_MUST_USE;
-
-/* Reads the sizes of multi-head latent attention. m->n_heads is set. */
-int pp_config_read_mla(const struct pp_value *root,
-                       struct pp_model *m) PP_MUST_USE;
 
 /* Finds the configuration of the thinker in that of a whole Qwen2.5-Omni. */
 bool pp_config_find_thinker(const struct pp_value *root,
@@ -124,8 +81,7 @@ int pp_config_read_vision(const struct pp_value *root,
 int pp_config_read_encoder(const struct pp_value *root, struct pp_model *m,
                            struct pp_vision *v) PP_MUST_USE;
 
-/* Reads what a plan does not need but a run does: RoPE, windows, the constants
- * of norms. pprun trains the language model. */
+/* Reads what a plan does not need but a run does: rotary positions, dropout. */
 int pp_config_read_details(const struct pp_value *root,
                            struct pp_model *m) PP_MUST_USE;
 
@@ -141,13 +97,5 @@ extern const char pp_config_definitions[];
 /* Reads a language model for planning: its architecture, sizes and biases. */
 int pp_config_read_language(const struct pp_value *root,
                             struct pp_model *m) PP_MUST_USE;
-
-/* Reads the sizes of GPT-2, whose keys have other names. */
-int pp_config_read_gpt2(const struct pp_value *root,
-                        struct pp_model *m) PP_MUST_USE;
-
-/* Reads what a run of GPT-2 needs besides the sizes. */
-int pp_config_read_gpt2_rest(const struct pp_value *root,
-                             struct pp_model *m) PP_MUST_USE;
 
 #endif

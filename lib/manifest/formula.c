@@ -32,14 +32,16 @@ static bool take(struct scan *s, const char *text)
     return true;
 }
 
-/* Reads a name: letters, digits, '_' and '.'. */
-static void take_name(struct scan *s, char name[NAME_TEXT])
+/* Reads a name, and returns where it begins. */
+static const char *take_name(struct scan *s, char name[NAME_TEXT])
 {
-    size_t n = 0;
-    while (s->at < s->end && n + 1 < NAME_TEXT &&
-           (isalnum((unsigned char)*s->at) || *s->at == '_' || *s->at == '.'))
-        name[n++] = *s->at++;
+    const char *start = s->at;
+    size_t n = strspn(start, PP_NAME_CHARACTERS);
+    n = n < NAME_TEXT ? n : NAME_TEXT - 1;
+    memcpy(name, start, n);
     name[n] = '\0';
+    s->at += n;
+    return start;
 }
 
 /* Returns the keys of a single layer in per_layer_config, whose numbers may
@@ -82,10 +84,15 @@ static double number(const json_t *v)
                                : (double)NAN;
 }
 
-static double entry(const struct pp_formulas *f, const char *key)
+/* Returns the entry of a list for the layer; at: the key where it does not
+ * change. */
+static const json_t *entry(struct pp_formulas *f, const char *key,
+                           const char *at)
 {
     const json_t *list = find(f, key);
-    return number(json_is_array(list) ? json_array_get(list, f->layer) : list);
+    if (f->n_layers && list && json_array_size(list) != f->n_layers && !f->bad)
+        f->bad = at;
+    return json_array_get(list, f->layer);
 }
 
 static bool is_in(const struct pp_formulas *f, const char *key,
@@ -118,12 +125,6 @@ static bool is_word(const json_t *v, const char *word)
     return json_is_string(v) && !strcmp(json_string_value(v), word);
 }
 
-static bool has_type(const struct pp_formulas *f, const char *key,
-                     const char *word)
-{
-    return is_word(json_array_get(find(f, key), f->layer), word);
-}
-
 /* Reads the arguments of a function, the last ones of a formula. */
 static double call(struct scan *s, const char *function)
 {
@@ -135,29 +136,37 @@ static double call(struct scan *s, const char *function)
         x = ternary(s);
         step = take(s, ",") ? ternary(s) : 1;
         take(s, ")");
+        f->from = NULL;
         return *function == 's'   ? sqrt(x)
                : *function == 'f' ? floor(x)
                                   : ceil(x / step) * step;
     }
-    take_name(s, key);
+    const char *at = take_name(s, key);
     if (take(s, ","))
         take_name(s, word);
     take(s, ")");
-    return !strcmp(function, "type")
-               ? has_type(f,
-                          find(f, "layer_types") ? "layer_types"
-                                                 : "layers_block_type",
-                          key)
-           : !strcmp(function, "mlp") ? has_type(f, "mlp_layer_types", key)
-           : !strcmp(function, "is")
-               ? has_type(f, key, word) || is_word(find(f, key), word)
-           : !strcmp(function, "count")  ? entries(find(f, key))
+    f->from = NULL;
+    const json_t *v = find(f, key);
+    if (!strcmp(function, "type")) {
+        const char *list =
+            find(f, "layer_types") ? "layer_types" : "layers_block_type";
+        return is_word(entry(f, list, list), key);
+    }
+    if (!strcmp(function, "mlp"))
+        return is_word(entry(f, "mlp_layer_types", "mlp_layer_types"), key);
+    if (!strcmp(function, "at")) {
+        x = number(json_is_array(v) ? entry(f, key, at) : v);
+        f->bad = v && isnan(x) && !f->bad ? at : f->bad;
+        return x;
+    }
+    return !strcmp(function, "is")
+               ? is_word(json_array_get(v, f->layer), word) || is_word(v, word)
+           : !strcmp(function, "count")  ? entries(v)
            : !strcmp(function, "letter") ? letter(f, key)
-           : !strcmp(function, "has")    ? find(f, key) != NULL
+           : !strcmp(function, "has")    ? v != NULL
            : !strcmp(function, "null")
                ? json_is_null(json_object_get(f->config->value, key))
-           : !strcmp(function, "in") ? is_in(f, key, word)
-                                     : entry(f, key);
+               : is_in(f, key, word);
 }
 
 /* Finds a definition in a list. */
@@ -177,31 +186,24 @@ static const char *defined(const char *list, const char *name, size_t *n)
 double pp_formula_of(struct pp_formulas *f, const char *name)
 {
     size_t n;
-    const char *text = defined(f->own, name, &n);
+    const char *text = defined(f->own, name, &n), *outer = f->inside;
     text = text ? text : defined(f->common, name, &n);
     if (!strcmp(name, "l"))
         return (double)f->layer;
-    if (text && f->depth < DEEPEST)
-        return pp_formula(f, text, n);
-    double x = number(find(f, name));
+    if (text && text != outer && f->depth < DEEPEST) {
+        f->inside = text;
+        double x = pp_formula(f, text, n);
+        f->inside = outer;
+        return x;
+    }
+    const json_t *v = find(f, name);
+    double x = number(v);
+    f->from = name;
+    if (v && isnan(x) && !f->bad)
+        f->bad = name;
     if (isnan(x) && !f->missing[0])
         snprintf(f->missing, sizeof f->missing, "%.63s", name);
     return x;
-}
-
-const char *pp_formula_key(struct pp_formulas *f, const char *name,
-                           char key[NAME_TEXT])
-{
-    size_t n;
-    const char *text = defined(f->own, name, &n);
-    text = text ? text : defined(f->common, name, &n);
-    struct scan s = {f, text, text ? text + n : NULL};
-    for (; s.at < s.end; s.at++) {
-        take_name(&s, key);
-        if (*key && find(f, key))
-            return key;
-    }
-    return NULL;
 }
 
 bool pp_formula_holds(struct pp_formulas *f, const char *name)
@@ -214,22 +216,35 @@ static bool truth(double x)
     return fabs(x) > 0; /* false if it is not set */
 }
 
+/* Returns the value of the name that begins at `at`, which stays. */
+static double value_of(struct pp_formulas *f, const char *name, const char *at)
+{
+    double x = pp_formula_of(f, name);
+    f->from = f->from == name ? at : f->from;
+    f->bad = f->bad == name ? at : f->bad;
+    return x;
+}
+
 static double unary(struct scan *s)
 {
     char name[NAME_TEXT];
-    if (take(s, "!"))
-        return !truth(unary(s));
-    if (take(s, "-"))
-        return -unary(s);
+    bool negates = take(s, "!");
+    if (negates || take(s, "-")) {
+        double x = unary(s);
+        s->f->from = NULL;
+        return negates ? !truth(x) : -x;
+    }
     if (take(s, "(")) {
         double x = ternary(s);
         take(s, ")");
         return x;
     }
-    take_name(s, name);
-    if (isdigit((unsigned char)*name))
-        return strtod(name, NULL);
-    return take(s, "(") ? call(s, name) : pp_formula_of(s->f, name);
+    const char *at = take_name(s, name);
+    if (take(s, "("))
+        return call(s, name);
+    s->f->from = NULL;
+    return isdigit((unsigned char)*name) ? strtod(name, NULL)
+                                         : value_of(s->f, name, at);
 }
 
 static const struct {
@@ -264,7 +279,12 @@ static double binary(struct scan *s, int level)
     double x = level > 4 ? unary(s) : binary(s, level + 1);
     for (size_t i = 0; level <= 4 && i < sizeof operators / sizeof *operators;)
         if (operators[i].level == level && take(s, operators[i].text)) {
-            x = apply(i, x, binary(s, level + 1));
+            double y = binary(s, level + 1);
+            bool divides = strchr("/%", operators[i].text[0]);
+            if (divides && fabs(y) <= 0 && !s->f->bad)
+                s->f->bad = s->f->from;
+            x = apply(i, x, y);
+            s->f->from = NULL;
             i = 0;
         } else {
             i++;
@@ -272,19 +292,45 @@ static double binary(struct scan *s, int level)
     return x;
 }
 
+/* Checks a key that is a condition by itself. */
+static void check_flag(struct pp_formulas *f)
+{
+    char key[NAME_TEXT];
+    struct scan s = {f, f->from, NULL};
+    if (!f->from || (f->bad && f->bad != f->from))
+        return;
+    take_name(&s, key);
+    const json_t *v = find(f, key);
+    f->bad_flag = v && !json_is_boolean(v);
+    f->bad = f->bad_flag ? f->from : f->bad;
+}
+
 static double ternary(struct scan *s)
 {
+    struct pp_formulas *f = s->f;
     double x = binary(s, 0);
     while (take(s, "|")) {
+        const char *from = f->from, *bad = f->bad;
         double other = ternary(s);
+        if (!isnan(x)) {
+            f->from = from;
+            f->bad = bad;
+        }
         x = isnan(x) ? other : x;
-        s->f->missing[0] = isnan(x) ? s->f->missing[0] : '\0';
+        f->missing[0] = isnan(x) ? f->missing[0] : '\0';
     }
     if (!take(s, "?"))
         return x;
+    check_flag(f);
+    /* The key of the other one of the two does not matter. */
+    const char *bad = f->bad;
     double yes = ternary(s);
+    const char *from = f->from, *bad_of_yes = f->bad;
+    f->bad = bad;
     take(s, ":");
     double no = ternary(s);
+    f->from = truth(x) ? from : f->from;
+    f->bad = truth(x) ? bad_of_yes : f->bad;
     return truth(x) ? yes : no;
 }
 

@@ -34,10 +34,8 @@ const struct pp_family pp_family_cohere = {
 const struct pp_family pp_family_cohere2 = {
     .model_type = "cohere2",
     .architecture = "Cohere2ForCausalLM",
-    .config =
-        CONFIG "wide=null(sliding_window)?0:sliding_window|4096 "
-               "sliding=has(layer_types)?type(sliding_attention):"
-               "(l+1)%(sliding_window_pattern|4)!=0 rotates=wide>0&&sliding",
+    .config = CONFIG "span=4096 pattern=(l+1)%(sliding_window_pattern|4)!=0 "
+                     "rotates=wide>0&&sliding",
     .names = &names,
     .norm = PP_PART_LAYER_NORM,
     .attention = PP_PART_ATTENTION,

@@ -29,15 +29,34 @@ static const struct pp_names names = {
     .buffers = {".inv_freq"},
 };
 
-#define FAMILY(id, text)                       \
-    const struct pp_family pp_family_##id = {  \
-        .model_type = #id,                     \
-        .architecture = text "ForCausalLM",    \
-        .names = &names,                       \
-        .norm = PP_PART_RMS_NORM,              \
-        .attention = PP_PART_LATENT_ATTENTION, \
-        .mlp = PP_PART_EXPERTS,                \
+#define FAMILY(id, text, config_)                                            \
+    const struct pp_family pp_family_##id = {                                \
+        .model_type = #id,                                                   \
+        .architecture = text "ForCausalLM",                                  \
+        .config = "nkv=nh E=n_routed_experts K=num_experts_per_tok "         \
+                  "Ie=moe_intermediate_size ahead=num_nextn_predict_layers|" \
+                  "0 mlp_bias=0 " config_,                                   \
+        .names = &names,                                                     \
+        .norm = PP_PART_RMS_NORM,                                            \
+        .attention = PP_PART_LATENT_ATTENTION,                               \
+        .mlp = PP_PART_EXPERTS,                                              \
     }
 
-FAMILY(deepseek_v2, "DeepseekV2");
-FAMILY(deepseek_v3, "DeepseekV3");
+/* A softmax; groups only with group_limited_greedy, and then by their best
+ * expert. transformers ignores norm_topk_prob. */
+FAMILY(deepseek_v2, "DeepseekV2",
+       "longest=max_position_embeddings|2048 adjacent=1 "
+       "sparse=l>=(first_k_dense_replace|0) n_shared=n_shared_experts|2 "
+       "scale=routed_scaling_factor "
+       "topk_norm=0 grouped=is(topk_method,group_limited_greedy) "
+       "groups=grouped?n_group|1:1 kept=grouped?topk_group|1:1");
+/* Sigmoids, and a bias that only chooses. Where no group is set and the
+ * defaults of transformers do not suit the experts, it fails; here there is one
+ * group. */
+FAMILY(deepseek_v3, "DeepseekV3",
+       "longest=max_position_embeddings|4096 adjacent=rope_interleave|1 "
+       "sparse=l>=(first_k_dense_replace|3) n_shared=n_shared_experts|1 "
+       "sigmoid=1 score_bias=1 two_best=1 topk_norm=norm_topk_prob|1 "
+       "scale=routed_scaling_factor|2.5 "
+       "single=!has(n_group)&&!has(topk_group)&&(E%8!=0||E<16||E/2<K) "
+       "groups=single?1:n_group|8 kept=single?1:topk_group|4");

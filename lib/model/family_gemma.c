@@ -22,10 +22,11 @@ static const struct pp_names names = {
     .buffers = {".inv_freq"},
 };
 
-#define FAMILY(id, type, text)                \
+#define FAMILY(id, type, text, config_)       \
     const struct pp_family pp_family_##id = { \
         .model_type = type,                   \
         .architecture = text "ForCausalLM",   \
+        .config = config_,                    \
         .names = &names,                      \
         .norm = PP_PART_RMS_NORM,             \
         .attention = PP_PART_ATTENTION,       \
@@ -36,5 +37,16 @@ static const struct pp_names names = {
         .geglu = true,                        \
     }
 
-FAMILY(gemma2, "gemma2", "Gemma2");
-FAMILY(gemma3, "gemma3_text", "Gemma3");
+#define CONFIG                                                             \
+    "kv=4 hd=head_dim|(null(head_dim)?head_dim:256) span=4096 mlp_bias=0 " \
+    "tied=tie_word_embeddings|1 query_scalar=query_pre_attn_scalar|256 "
+FAMILY(gemma2, "gemma2", "Gemma2",
+       CONFIG "longest=max_position_embeddings|8192 pattern=l%2==0 "
+              "logit_cap=null(final_logit_softcapping)?0:"
+              "final_logit_softcapping|30 "
+              "score_cap=null(attn_logit_softcapping)?0:"
+              "attn_logit_softcapping|50");
+FAMILY(gemma3, "gemma3_text", "Gemma3",
+       CONFIG "longest=max_position_embeddings|131072 theta=1000000 "
+              "local_theta=10000 qk_norm=1 logit_cap=final_logit_softcapping "
+              "pattern=(l+1)%(sliding_window_pattern|6)!=0");

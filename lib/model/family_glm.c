@@ -6,8 +6,8 @@
 #include "model/family_names.h"
 #include "model/parts.h"
 
-#define CONFIG                                                                 \
-    "hd=null(head_dim)?H/nh:head_dim|128 rot=floor((part|0.5)*hd) adjacent=1 " \
+#define CONFIG                                      \
+    "head=128 rot=floor((part|0.5)*hd) adjacent=1 " \
     "eps=rms_norm_eps|0.00000015625 qkv_bias=attention_bias|1 o_bias=0"
 #define NAMES                                                               \
     PP_NAMES_ATTENTION,                                                     \

@@ -35,6 +35,10 @@ static const struct pp_names names = {
 const struct pp_family pp_family_gpt2 = {
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
+    .config = "H=n_embd L=n_layer nh=n_head nkv=nh hd=H/nh I=n_inner|4*H "
+              "longest=n_positions|1024 eps=layer_norm_epsilon|0.00001 "
+              "erf=is(activation_function,gelu) tied=tie_word_embeddings|1 "
+              "qkv_bias=1 o_bias=1 mlp_bias=1",
     .names = &names,
     .norm = PP_PART_LAYER_NORM,
     .attention = PP_PART_ATTENTION,

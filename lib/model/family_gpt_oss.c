@@ -25,6 +25,15 @@ static const struct pp_names names = {
 const struct pp_family pp_family_gpt_oss = {
     .model_type = "gpt_oss",
     .architecture = "GptOssForCausalLM",
+    /* The softmax of the logits of a token's experts is that of all, divided by
+     * their sum. */
+    .config = "kv=8 hd=head_dim|(null(head_dim)?head_dim:64) "
+              "longest=max_position_embeddings|131072 theta=150000 "
+              "eps=rms_norm_eps|0.00001 span=128 pattern=l%2==0 "
+              "qkv_bias=attention_bias|1 o_bias=attention_bias|1 mlp_bias=0 "
+              "sinks=1 E=num_local_experts|num_experts K=num_experts_per_tok "
+              "Ie=I S=0 sparse=1 topk_norm=1 biases=1 limit=swiglu_limit|7 "
+              "gain=swiglu_alpha|1.702",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,

@@ -25,30 +25,57 @@ static const struct pp_names names = {
     .buffers = {".inv_freq"},
 };
 
-#define FAMILY(id, text, attention_, mlp_)           \
+#define FAMILY(id, text, mlp_, config_)              \
     const struct pp_family pp_family_##id = {        \
         .model_type = #id,                           \
         .architecture = text "ForCausalLM",          \
+        .config = config_,                           \
         .scoring = text "ForSequenceClassification", \
         .names = &names,                             \
         .norm = PP_PART_RMS_NORM,                    \
-        .attention = attention_,                     \
+        .attention = PP_PART_ATTENTION,              \
         .mlp = mlp_,                                 \
     }
 
-FAMILY(llama, "Llama", PP_PART_ATTENTION, PP_PART_GATED_MLP);
-FAMILY(qwen2, "Qwen2", PP_PART_ATTENTION, PP_PART_GATED_MLP);
-FAMILY(qwen3, "Qwen3", PP_PART_ATTENTION, PP_PART_GATED_MLP);
-FAMILY(mistral, "Mistral", PP_PART_ATTENTION, PP_PART_GATED_MLP);
-FAMILY(qwen2_moe, "Qwen2Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
-FAMILY(smollm3, "SmolLM3", PP_PART_ATTENTION, PP_PART_GATED_MLP);
-FAMILY(qwen3_moe, "Qwen3Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
+FAMILY(llama, "Llama", PP_PART_GATED_MLP,
+       "longest=max_position_embeddings|2048");
+FAMILY(mistral, "Mistral", PP_PART_GATED_MLP,
+       "kv=8 longest=max_position_embeddings|131072 span=4096 typed=0 "
+       "pattern=1 qkv_bias=0 o_bias=0 mlp_bias=0");
+/* Windows are those of layers without rotary positions. */
+FAMILY(smollm3, "SmolLM3", PP_PART_GATED_MLP,
+       "kv=4 longest=max_position_embeddings|32768 theta=2000000 "
+       "tied=tie_word_embeddings|1 span=0 reach=use_sliding_window?wide:0 "
+       "pattern=!rotates rotates=has(no_rope_layers)?at(no_rope_layers):"
+       "(l+1)%(no_rope_layer_interval|4)!=0");
+
+#define QWEN                                     \
+    "longest=max_position_embeddings|32768 "     \
+    "span=4096 reach=use_sliding_window?wide:0 " \
+    "pattern=l>=(max_window_layers|28) mlp_bias=0 "
+#define QWEN_EXPERTS                   \
+    "E=num_experts|num_local_experts " \
+    "K=num_experts_per_tok "           \
+    "Ie=moe_intermediate_size "        \
+    "sparse=!in(mlp_only_layers)&&(l+1)%(decoder_sparse_step|1)==0 "
+FAMILY(qwen2, "Qwen2", PP_PART_GATED_MLP, QWEN "kv=32 qkv_bias=1 o_bias=0");
+FAMILY(qwen2_moe, "Qwen2Moe", PP_PART_EXPERTS,
+       "pattern=l<(max_window_layers|28)&&l%2==0 " QWEN QWEN_EXPERTS
+       "kv=16 qkv_bias=qkv_bias|1 o_bias=0 S=shared_expert_intermediate_size "
+       "shared_gate=1");
+FAMILY(qwen3, "Qwen3", PP_PART_GATED_MLP,
+       QWEN "kv=32 hd=head_dim|(null(head_dim)?head_dim:128) qk_norm=1");
+FAMILY(qwen3_moe, "Qwen3Moe", PP_PART_EXPERTS,
+       "typed=0 pattern=1 " QWEN QWEN_EXPERTS "kv=4 qk_norm=1 S=0");
 
 /* Gemma Team, "Gemma: Open Models Based on Gemini Research and Technology",
  * 2024. family_gemma has its successors, which norm outputs too. */
 const struct pp_family pp_family_gemma = {
     .model_type = "gemma",
     .architecture = "GemmaForCausalLM",
+    .config = "kv=16 hd=head_dim|(null(head_dim)?head_dim:256) "
+              "longest=max_position_embeddings|8192 "
+              "tied=tie_word_embeddings|1 mlp_bias=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -62,8 +89,7 @@ const struct pp_family pp_family_gemma = {
 const struct pp_family pp_family_seed_oss = {
     .model_type = "seed_oss",
     .architecture = "SeedOssForCausalLM",
-    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
-              "hd=null(head_dim)?H/nh:head_dim|128 qkv_bias=attention_bias|1 "
+    .config = "kv=8 head=128 qkv_bias=attention_bias|1 "
               "o_bias=attention_out_bias",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
@@ -75,10 +101,7 @@ const struct pp_family pp_family_seed_oss = {
 const struct pp_family pp_family_ministral = {
     .model_type = "ministral",
     .architecture = "MinistralForCausalLM",
-    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
-              "wide=null(sliding_window)?0:sliding_window|4096 "
-              "sliding=has(layer_types)?type(sliding_attention):1 o_bias=0 "
-              "qkv_bias=0",
+    .config = "kv=8 span=4096 pattern=1 o_bias=0 qkv_bias=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -90,12 +113,8 @@ const struct pp_family pp_family_ministral = {
 const struct pp_family pp_family_cwm = {
     .model_type = "cwm",
     .architecture = "CwmForCausalLM",
-    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
-              "hd=null(head_dim)?H/nh:head_dim|128 theta=1000000 "
-              "eps=rms_norm_eps|0.00001 "
-              "wide=null(sliding_window)?0:sliding_window|8192 "
-              "sliding=has(layer_types)?type(sliding_attention):l%4!=0 "
-              "o_bias=0 qkv_bias=0",
+    .config = "kv=8 head=128 theta=1000000 eps=rms_norm_eps|0.00001 span=8192 "
+              "pattern=l%4!=0 o_bias=0 qkv_bias=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -119,8 +138,7 @@ const struct pp_family pp_family_olmoe = {
 const struct pp_family pp_family_ernie4_5 = {
     .model_type = "ernie4_5",
     .architecture = "Ernie4_5ForCausalLM",
-    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|2 "
-              "hd=null(head_dim)?H/nh:head_dim|128 theta=500000 "
+    .config = "kv=2 head=128 theta=500000 "
               "eps=rms_norm_eps|0.00001 tied=tie_word_embeddings|1 adjacent=1 "
               "qkv_bias=0 o_bias=0 mlp_bias=0",
     .names = &names,
@@ -183,10 +201,10 @@ static const struct pp_names starcoder2_names = {
 const struct pp_family pp_family_starcoder2 = {
     .model_type = "starcoder2",
     .architecture = "Starcoder2ForCausalLM",
-    .config = "nkv=num_key_value_heads|2 eps=norm_epsilon|0.00001 "
+    .config = "kv=2 eps=norm_epsilon|0.00001 "
               "bias=null(use_bias)?0:use_bias|1 qkv_bias=bias o_bias=bias "
               "mlp_bias=bias tied=tie_word_embeddings|1 "
-              "sliding=has(sliding_window)",
+              "span=0 typed=0 pattern=1",
     .names = &starcoder2_names,
     .norm = PP_PART_LAYER_NORM,
     .attention = PP_PART_ATTENTION,
@@ -198,9 +216,8 @@ const struct pp_family pp_family_starcoder2 = {
 const struct pp_family pp_family_ministral3 = {
     .model_type = "ministral3",
     .architecture = "Ministral3ForCausalLM",
-    .config = "nkv=null(num_key_value_heads)?nh:num_key_value_heads|8 "
-              "hd=null(head_dim)?H/nh:head_dim|128 eps=rms_norm_eps|0.00001 "
-              "sliding=has(sliding_window) qkv_bias=0 o_bias=0 "
+    .config = "kv=8 head=128 eps=rms_norm_eps|0.00001 span=0 typed=0 "
+              "pattern=1 qkv_bias=0 o_bias=0 "
               "query_beta=rope_scaling.llama_4_scaling_beta|"
               "rope_parameters.llama_4_scaling_beta "
               "query_period=rope_scaling.original_max_position_embeddings|"
@@ -248,7 +265,7 @@ const struct pp_family pp_family_hunyuan_v1_moe = {
     .model_type = "hunyuan_v1_moe",
     .architecture = "HunYuanMoEV1ForCausalLM",
     .config = "hd=head_dim qk_norm=1 eps=rms_norm_eps|0.00001 E=num_experts "
-              "K=moe_topk Ie=I S=I sparse=1 topk_norm=1 scale=1",
+              "K=moe_topk Ie=I S=I sparse=1 topk_norm=1",
     .names = &hunyuan_names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -274,7 +291,7 @@ static const struct pp_names ernie_names = {
 const struct pp_family pp_family_ernie4_5_moe = {
     .model_type = "ernie4_5_moe",
     .architecture = "Ernie4_5_MoeForCausalLM",
-    .config = "nkv=num_key_value_heads|4 theta=500000 adjacent=1 qkv_bias=0 "
+    .config = "kv=4 theta=500000 adjacent=1 qkv_bias=0 "
               "o_bias=0 mlp_bias=0 eps=rms_norm_eps|0.00001 "
               "tied=tie_word_embeddings|1 E=moe_num_experts|64 K=moe_k|6 "
               "n_shared=moe_num_shared_experts|2 score_bias=1 topk_norm=1 "
@@ -304,17 +321,18 @@ static const struct pp_names granitemoe_names = {
     .stacks_rows = true,
 };
 
-#define GRANITEMOE(id, text, shared)                                     \
-    const struct pp_family pp_family_##id = {                            \
-        .model_type = #id,                                               \
-        .architecture = text "ForCausalLM",                              \
-        .config = GRANITE "Ie=I sparse=1 topk_norm=1 scale=1 S=" shared, \
-        .names = &granitemoe_names,                                      \
-        .norm = PP_PART_RMS_NORM,                                        \
-        .attention = PP_PART_ATTENTION,                                  \
-        .mlp = PP_PART_EXPERTS,                                          \
+#define GRANITEMOE(id, text, shared)                             \
+    const struct pp_family pp_family_##id = {                    \
+        .model_type = #id,                                       \
+        .architecture = text "ForCausalLM",                      \
+        .config = GRANITE "Ie=I sparse=1 topk_norm=1 S=" shared, \
+        .names = &granitemoe_names,                              \
+        .norm = PP_PART_RMS_NORM,                                \
+        .attention = PP_PART_ATTENTION,                          \
+        .mlp = PP_PART_EXPERTS,                                  \
     }
 
 /* The weights of a token are the softmax of the logits of its experts. */
 GRANITEMOE(granitemoe, "GraniteMoe", "0");
-GRANITEMOE(granitemoeshared, "GraniteMoeShared", "shared_intermediate_size");
+GRANITEMOE(granitemoeshared, "GraniteMoeShared",
+           "floor(shared_intermediate_size|1024)");

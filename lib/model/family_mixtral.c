@@ -23,6 +23,10 @@ static const struct pp_names names = {
 const struct pp_family pp_family_mixtral = {
     .model_type = "mixtral",
     .architecture = "MixtralForCausalLM",
+    .config = "kv=8 longest=max_position_embeddings|131072 theta=1000000 "
+              "eps=rms_norm_eps|0.00001 span=0 typed=0 pattern=1 qkv_bias=0 "
+              "o_bias=0 mlp_bias=0 E=num_local_experts|num_experts "
+              "K=num_experts_per_tok Ie=I S=0 sparse=1 topk_norm=1",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -34,7 +38,7 @@ const struct pp_family pp_family_minimax_m2 = {
     .architecture = "MiniMaxM2ForCausalLM",
     .config = "rot=rotary_dim|floor((part|1)*hd) theta=5000000 qk_norm=1 "
               "norms_all_heads=1 qkv_bias=0 o_bias=0 Ie=I S=0 sparse=1 "
-              "sigmoid=1 score_bias=1 topk_norm=1 scale=1",
+              "sigmoid=1 score_bias=1 topk_norm=1",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,

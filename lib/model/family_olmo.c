@@ -24,6 +24,7 @@ static const struct pp_names names = {
 const struct pp_family pp_family_olmo = {
     .model_type = "olmo",
     .architecture = "OlmoForCausalLM",
+    .config = "longest=max_position_embeddings|2048 eps=0.00001 mlp_bias=0",
     .names = &names,
     .norm = PP_PART_PLAIN_NORM,
     .attention = PP_PART_ATTENTION,
@@ -33,6 +34,8 @@ const struct pp_family pp_family_olmo = {
 const struct pp_family pp_family_olmo2 = {
     .model_type = "olmo2",
     .architecture = "Olmo2ForCausalLM",
+    .config = "longest=max_position_embeddings|2048 eps=rms_norm_eps|0.00001 "
+              "qk_norm=1 norms_all_heads=1 mlp_bias=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -47,9 +50,7 @@ const struct pp_family pp_family_olmo3 = {
     .model_type = "olmo3",
     .architecture = "Olmo3ForCausalLM",
     .config = "qk_norm=1 norms_all_heads=1 eps=rms_norm_eps|0.00001 "
-              "theta=500000 local_theta=500000 "
-              "wide=null(sliding_window)?0:sliding_window|4096 "
-              "sliding=has(layer_types)?type(sliding_attention):(l+1)%4!=0",
+              "theta=500000 local_theta=500000 span=4096 pattern=(l+1)%4!=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -63,10 +64,8 @@ const struct pp_family pp_family_olmo3 = {
 const struct pp_family pp_family_exaone4 = {
     .model_type = "exaone4",
     .architecture = "Exaone4ForCausalLM",
-    .config = "nkv=num_key_value_heads|32 qk_norm=1 eps=rms_norm_eps|0.00001 "
-              "wide=null(sliding_window)?0:sliding_window|4096 "
-              "sliding=has(layer_types)?type(sliding_attention):"
-              "wide>0&&(l+1)%(sliding_window_pattern|4)!=0 "
+    .config = "kv=32 qk_norm=1 eps=rms_norm_eps|0.00001 span=4096 "
+              "pattern=(l+1)%(sliding_window_pattern|4)!=0 "
               "rotates=!wide||sliding qkv_bias=0 o_bias=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,

@@ -19,6 +19,9 @@ static const struct pp_names names = {
 const struct pp_family pp_family_phi3 = {
     .model_type = "phi3",
     .architecture = "Phi3ForCausalLM",
+    .config = "longest=max_position_embeddings|4096 eps=rms_norm_eps|0.00001 "
+              "rot=floor((part|1)*hd) span=0 typed=0 pattern=1 qkv_bias=0 "
+              "o_bias=0 mlp_bias=0",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,

@@ -4,7 +4,9 @@
 #include "model/family_names.h"
 #include "model/parts.h"
 
-#define ROUTER "sigmoid=1 score_bias=1 two_best=1 "
+#define ROUTER                           \
+    "sigmoid=1 score_bias=1 two_best=1 " \
+    "groups=n_group|1 kept=topk_group|1 "
 /* All names but those of the router and the shared experts. */
 #define NAMES                                                    \
     PP_NAMES_NORMS_BEFORE, PP_NAMES_ATTENTION, PP_NAMES_QK_NORM, \
@@ -34,6 +36,7 @@ const struct pp_family pp_family_glm4_moe = {
                      "eps=rms_norm_eps|0.00001 qk_norm=use_qk_norm o_bias=0 "
                      "sparse=l>=(first_k_dense_replace|1) "
                      "n_shared=n_shared_experts|1 topk_norm=norm_topk_prob|1 "
+                     "scale=routed_scaling_factor "
                      "ahead=num_nextn_predict_layers|num_mtp_layers|1",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
@@ -45,11 +48,8 @@ const struct pp_family pp_family_glm4_moe = {
 const struct pp_family pp_family_dots1 = {
     .model_type = "dots1",
     .architecture = "Dots1ForCausalLM",
-    .config = ROUTER "nkv=null(num_key_value_heads)?nh:num_key_value_heads|32 "
-                     "qk_norm=1 "
-                     "wide=null(sliding_window)?0:sliding_window|4096 "
-                     "sliding=has(layer_types)?type(sliding_attention):"
-                     "l>=(max_window_layers|62)",
+    .config = ROUTER "kv=32 qk_norm=1 span=4096 scale=routed_scaling_factor "
+                     "pattern=l>=(max_window_layers|62)",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
     .attention = PP_PART_ATTENTION,
@@ -63,6 +63,7 @@ const struct pp_family pp_family_solar_open = {
     .config = ROUTER "I=Ie hd=head_dim|128 rot=floor((part|1)*hd) "
                      "theta=1000000 eps=rms_norm_eps|0.00001 sparse=1 "
                      "n_shared=n_shared_experts|1 topk_norm=norm_topk_prob|1 "
+                     "scale=routed_scaling_factor "
                      "Ie=moe_intermediate_size",
     .names = &names,
     .norm = PP_PART_RMS_NORM,
@@ -81,11 +82,8 @@ static const struct pp_names exaone_names = {
 const struct pp_family pp_family_exaone_moe = {
     .model_type = "exaone_moe",
     .architecture = "ExaoneMoeForCausalLM",
-    .config = ROUTER "nkv=num_key_value_heads|32 qk_norm=1 "
-                     "eps=rms_norm_eps|0.00001 "
-                     "wide=null(sliding_window)?0:sliding_window|4096 "
-                     "sliding=has(layer_types)?type(sliding_attention):"
-                     "wide>0&&(l+1)%(sliding_window_pattern|4)!=0 "
+    .config = ROUTER "kv=32 qk_norm=1 eps=rms_norm_eps|0.00001 span=4096 "
+                     "pattern=(l+1)%(sliding_window_pattern|4)!=0 "
                      "rotates=!wide||sliding qkv_bias=0 o_bias=0 "
                      "sparse=has(mlp_layer_types)?mlp(sparse):"
                      "l>=(first_k_dense_replace|1) "
@@ -148,9 +146,8 @@ const struct pp_family pp_family_afmoe = {
     .config = "sigmoid=1 score_bias=1 topk_norm=1 scale=route_scale|1 "
               "hd=head_dim|128 eps=rms_norm_eps|0.00001 qk_norm=1 gates=1 "
               "embed_scale=mup_enabled?sqrt(H):0 "
-              "wide=null(sliding_window)?0:sliding_window|1024 "
-              "sliding=has(layer_types)?type(sliding_attention):"
-              "(l+1)%(global_attn_every_n_layers|4)!=0 rotates=sliding "
+              "span=1024 pattern=(l+1)%(global_attn_every_n_layers|4)!=0 "
+              "rotates=sliding "
               "sparse=l>=(num_dense_layers|1) n_shared=num_shared_experts|2",
     .names = &afmoe_names,
     .norm = PP_PART_RMS_NORM,

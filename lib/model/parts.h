@@ -116,8 +116,8 @@ struct pp_family {
     const char *model_type;   /* "llama"; NULL: an encoder */
     const char *architecture; /* "LlamaForCausalLM" */
     const char *config;  /* definitions of manifest/formula.h that differ from
-                            those of all; NULL: manifest/config_json.c has
-                            the keys of the family */
+                            those of all (manifest/config_family.c); NULL: an
+                            encoder */
     const char *scoring; /* "LlamaForSequenceClassification", or NULL */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
@@ -126,7 +126,7 @@ struct pp_family {
     bool norms_rotated;    /* QK-norm follows rotary positions */
     bool parallel;         /* the MLP reads the norm before attention, too */
     bool no_norm_bias;     /* layer norms have a weight alone */
-    enum pp_gelu gelu;     /* of an MLP without gate, if `config` is there */
+    enum pp_gelu gelu;     /* of an MLP without gate */
     bool whole;            /* attention is not causal */
     bool from_zero;        /* RMSNorm multiplies by 1 + its weight */
     bool scales_embedding; /* by the root of hidden */

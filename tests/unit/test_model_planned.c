@@ -288,8 +288,9 @@ static void test_refused(void)
                                             "\"num_local_experts\": 4,"
                                             "\"layer_types\": []}",
               &m, "/layer_types: 0 types for 2 layers");
-    read_text(SMALL("MixtralForCausalLM", 1025) "\"num_experts_per_tok\": 1}",
-              &m, "/num_hidden_layers: '1025' is not between 1 and 1024");
+    read_text(SMALL("MixtralForCausalLM", 1025) "\"num_experts_per_tok\": 1,"
+                                                "\"num_local_experts\": 4}",
+              &m, "/num_hidden_layers: '1025' layers are too many");
     read_text("{\"model_type\": \"gpt2\", \"vocab_size\": 9, \"n_embd\": 10,"
               "\"n_layer\": 1, \"n_head\": 3}",
               &m, "/n_embd: '10' is not a multiple of n_head, 3");
