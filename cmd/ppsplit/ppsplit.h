@@ -123,6 +123,12 @@ int split_read_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
  * --svg. */
 int split_take_given(struct split_job *j, const char *name) PP_MUST_USE;
 
+/* Finds the placement of a manifest's stages, and how many of the first ones
+ * are of encoders on ranks of their own, in which case the others are so many
+ * on each rank. Sets placement and n_chunks. */
+int split_find_placement(struct split_job *j, const struct pp_manifest *m,
+                         int *apart) PP_MUST_USE;
+
 /* Takes the split of --combine: a component of each manifest, and its mesh. */
 int split_combine(struct split_job *j) PP_MUST_USE;
 

@@ -221,6 +221,27 @@ static int check_settings(struct split_job *j, const struct combined *p,
     return 0;
 }
 
+/* Checks that the n stages of a component are one on each rank. The language
+ * model may have several, if no encoder has a part of them; sets n_chunks. */
+static int check_chunks(struct split_job *j, const struct combined *p, int n)
+{
+    const struct pp_graph *g = &p->m->graph;
+    bool language = p->component == &p->m->components[p->m->n_components - 1];
+    int apart = 0;
+    j->o.n_chunks = 1;
+    if (g->n_stages == g->n_rows && g->n_copies == 1)
+        return 0;
+    if (g->n_copies == 1 && split_find_placement(j, p->m, &apart))
+        return -1;
+    if (g->n_copies == 1 && (language ? n == g->n_stages - apart : n <= apart))
+        return 0;
+    return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+                   "--combine: %s: has '%d' stages on %d pipeline ranks; "
+                   "it needs one stage on each%s",
+                   p->file, g->n_stages, g->n_rows,
+                   language ? ", or none with units of an encoder" : "");
+}
+
 /* Adds the stages that have units of the component, or the part of them that
  * does. Returns their number, or -1. */
 static int64_t add_component(struct split_job *j, const struct combined *p,
@@ -229,11 +250,6 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
     const struct pp_graph *g = &p->m->graph;
     size_t first = p->component->first_unit;
     size_t end = first + p->component->n_units, n = 0;
-    if (g->n_stages != g->n_rows || g->n_copies > 1)
-        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
-                       "--combine: %s: has '%d' stages on %d pipeline ranks; "
-                       "it needs one stage on each",
-                       p->file, g->n_stages, g->n_rows);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_plan_stage *x = &p->m->stages[s];
         if (!x->n_units || x->first_unit >= end ||
@@ -242,7 +258,7 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
         j->bounds[at + n] = x->first_unit > first ? x->first_unit : first;
         j->stage_modes[at + n++] = x->recompute;
     }
-    return (int64_t)n;
+    return check_chunks(j, p, (int)n) ? -1 : (int64_t)n;
 }
 
 /* Returns the mesh of an encoder as one of ranks of its own. On those of the
@@ -275,7 +291,7 @@ static void take_mesh(struct split_job *j, const struct combination *x,
 static int take_parts(struct split_job *j, const struct combination *x)
 {
     const struct combined *last = &x->parts[x->n - 1];
-    size_t most = 0;
+    size_t most = 0, at = 0;
     for (size_t i = 0; i < x->n; i++)
         most += (size_t)x->parts[i].m->graph.n_stages;
     j->bounds = pp_arena_alloc(&j->p.arena, most + 1, sizeof *j->bounds);
@@ -283,16 +299,16 @@ static int take_parts(struct split_job *j, const struct combination *x)
     j->p.source = pp_arena_strdup(&j->p.arena, last->m->model.source);
     for (size_t i = 0; i < x->n; i++) {
         const struct combined *p = &x->parts[i];
-        int64_t n = add_component(j, p, (size_t)j->o.n_ranks);
+        int64_t n = add_component(j, p, at);
         if (n < 0)
             return -1;
         if (p < last)
             take_mesh(j, x, i, n);
-        j->o.n_ranks += n;
+        at += (size_t)n;
+        j->o.n_ranks += p < last ? n : n / j->o.n_chunks;
     }
-    j->bounds[j->o.n_ranks] = last->m->model.n_units;
-    split_join_modes(j, (size_t)j->o.n_ranks);
-    j->o.n_chunks = 1;
+    j->bounds[at] = last->m->model.n_units;
+    split_join_modes(j, at);
     j->p.mesh = last->m->mesh;
     j->p.mesh.encoder_tp = 0;
     j->rule.method = SPLIT_FQNS;

@@ -47,30 +47,41 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
     return rc;
 }
 
-/* Returns whether the stages are branches of two encoders, one on each rank.
- * The split makes the branches from their units. */
-static bool has_branches(const struct pp_manifest *m)
+/* Returns whether the stages behind the first `apart`, which encoders have on
+ * ranks of their own, are so many on each rank, and placed like that. The
+ * split makes branches of two encoders from their units. */
+static bool is_placed(const struct pp_manifest *m, int apart,
+                      enum pp_placement placement)
 {
     const struct pp_graph *g = &m->graph;
-    bool in_order = g->n_stages == g->n_rows;
-    for (int s = 0; in_order && s < g->n_stages; s++)
-        in_order = g->stages[s].row == s;
-    return in_order && m->n_components > PP_MAX_ENCODERS;
+    int rows = g->n_rows - apart, behind = g->n_stages - apart;
+    if (behind % rows)
+        return false;
+    bool chain = apart == 0 && pp_graph_is(g, placement);
+    if (chain || (apart == 0 && m->n_components <= PP_MAX_ENCODERS))
+        return chain;
+    bool same = g->n_copies == 1;
+    for (int s = 0; same && s < g->n_stages; s++)
+        same =
+            g->stages[s].row ==
+            (s < apart ? s
+                       : apart + pp_placement_row(placement, rows, s - apart));
+    return same && (m->n_components > PP_MAX_ENCODERS || pp_graph_break(g) < 0);
 }
 
-/* Finds the placement of a manifest's stages. */
-static int find_placement(struct split_job *j, const struct pp_manifest *m)
+int split_find_placement(struct split_job *j, const struct pp_manifest *m,
+                         int *apart)
 {
     const struct pp_graph *g = &m->graph;
-    if (has_branches(m)) {
-        j->o.placement = PP_PLACEMENT_LOOP;
-        return 0;
-    }
-    for (int k = PP_PLACEMENT_LOOP; k <= PP_PLACEMENT_BOTH_WAYS; k++)
-        if (pp_graph_is(g, (enum pp_placement)k)) {
-            j->o.placement = (enum pp_placement)k;
-            return 0;
-        }
+    int most = m->n_components > 1 ? g->n_rows - 1 : 0;
+    for (*apart = 0; *apart <= most; ++*apart)
+        for (int k = PP_PLACEMENT_LOOP; k <= PP_PLACEMENT_BOTH_WAYS; k++)
+            if (is_placed(m, *apart, (enum pp_placement)k)) {
+                j->o.placement = (enum pp_placement)k;
+                j->o.n_chunks =
+                    (g->n_stages / g->n_copies - *apart) / (g->n_rows - *apart);
+                return 0;
+            }
     return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                    "the manifest's stages are not in a loop, in a V or both "
                    "ways");
@@ -193,16 +204,17 @@ int split_take_given(struct split_job *j, const char *name)
     if (split_read_manifest(j, name,
                             "; with a model give the number of ranks (-p)", &m))
         return -1;
-    int rc = find_placement(j, &m);
+    int apart, rc = split_find_placement(j, &m, &apart);
     j->given = true;
     if (!j->p.trainer_name)
         j->p.trainer = pp_trainer_find(m.model.trainer);
     j->p.mesh = m.mesh;
     j->o.n_ranks = m.mesh.pp;
-    j->o.n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
     j->rule.method = SPLIT_FQNS;
     take_stages(j, &m);
     take_encoders(j, &m);
+    if (apart)
+        j->o.encoder_ranks = apart;
     split_take_assumptions(j, &m);
     take_profile(j, &m);
     pp_manifest_finish(&m);

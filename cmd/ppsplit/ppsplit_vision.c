@@ -234,8 +234,11 @@ static int check_encoder_ranks(struct split_job *j)
         return 0;
     if (j->rule.method != SPLIT_BALANCED && !j->given)
         return tool_usage(&j->p.t, "%s needs --method balanced", name);
-    if (j->o.n_chunks > 1 || j->o.placement == PP_PLACEMENT_BOTH_WAYS)
-        return tool_usage(&j->p.t, "%s needs one stage on each rank", name);
+    if (j->o.placement == PP_PLACEMENT_BOTH_WAYS)
+        return tool_usage(&j->p.t,
+                          "%s needs one copy of the weights, not --placement "
+                          "both-ways",
+                          name);
     if (j->o.encoder_ranks >= j->o.n_ranks)
         return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
                        "%s: '%" PRId64 "' of %" PRId64

@@ -264,59 +264,57 @@ static void start_at_rule(struct pp_split_run *run, size_t *bounds)
     }
 }
 
-/* Makes the costliest rank of each part as cheap as possible. Every later split
- * keeps the boundaries between them. */
-static void split_parts(struct pp_split_run *run, size_t *bounds)
-{
-    size_t stage = 0, unit = 0;
-    for (size_t k = 0; k < run->n_parts; k++) {
-        const struct pp_split_part *x = &run->parts[k];
-        pp_split_balanced(run->costs + unit, x->n_units, x->n_stages,
-                          bounds + stage);
-        for (size_t s = 0; s <= x->n_stages; s++)
-            bounds[stage + s] += unit;
-        stage += x->n_stages;
-        unit += x->n_units;
-        if (k + 1 < run->n_parts) {
-            run->step.fixed[k].stage = stage;
-            run->step.fixed[k].unit = unit;
-            run->step.n_fixed = k + 1;
-        }
-    }
-}
-
-/* Makes the costliest rank as cheap as possible. */
-static void balance_ranks(struct pp_split_run *run, size_t *bounds)
+/* Makes the costliest rank of a part as cheap as possible: of n units from
+ * `unit` on, for n_stages stages from `stage` on. */
+static void balance_part(struct pp_split_run *run,
+                         const struct pp_split_part *x, size_t stage,
+                         size_t unit, size_t *bounds)
 {
     const struct pp_graph *g = &run->graph;
     const struct pp_split_atoms *a = &run->atoms;
-    size_t n = run->n_stages;
+    size_t n = x->n_stages, first = 0, end;
     int *rank = pp_arena_alloc(&run->arena, n, sizeof *rank);
     double *costs = pp_arena_alloc(&run->arena, a->n, sizeof *costs);
     /* With two copies, ranks r and n - 1 - r have the same load: they swap
      * their stages between the copies. */
     bool both = run->request->placement == PP_PLACEMENT_BOTH_WAYS;
-    for (size_t s = 0; s < n; s++)
-        rank[s] = both && s >= n / 2 ? (int)(n - 1 - s) : g->stages[s].row;
-    for (size_t k = 0; k < a->n; k++)
-        for (size_t i = a->first[k]; i < a->first[k + 1]; i++)
-            costs[k] += run->costs[i];
-    size_t n_ranks = (size_t)g->n_rows / (both ? 2 : 1);
+    int n_ranks = 0;
+    for (size_t s = 0; s < n; s++) {
+        rank[s] = both && s >= n / 2
+                      ? (int)(n - 1 - s)
+                      : g->stages[stage + s].row - g->stages[stage].row;
+        n_ranks = rank[s] >= n_ranks ? rank[s] + 1 : n_ranks;
+    }
+    while (a->first[first] < unit)
+        first++;
+    for (end = first; a->first[end] < unit + x->n_units; end++)
+        for (size_t i = a->first[end]; i < a->first[end + 1]; i++)
+            costs[end - first] += run->costs[i];
     if (run->request->fit_only) /* then a good start is not worth a search */
-        n_ranks = n;
-    pp_split_balanced_ranks(costs, a->n, n, rank, n_ranks, bounds);
-    for (size_t s = 0; s <= n; s++)
-        bounds[s] = a->first[bounds[s]];
+        n_ranks = (int)n;
+    pp_split_balanced_ranks(costs, end - first, n, rank, (size_t)n_ranks,
+                            bounds + stage);
+    for (size_t s = stage; s <= stage + n; s++)
+        bounds[s] = a->first[first + bounds[s]];
 }
 
 void pp_split_run_balance(struct pp_split_run *run, size_t *bounds)
 {
-    if (run->n_parts > 1) {
-        split_parts(run, bounds);
-    } else {
-        balance_ranks(run, bounds);
-        if (run->shortest)
-            start_at_rule(run, bounds);
+    size_t stage = 0, unit = 0;
+    run->step.n_fixed = 0;
+    for (size_t k = 0; k < run->n_parts; k++) {
+        const struct pp_split_part *x = &run->parts[k];
+        balance_part(run, x, stage, unit, bounds);
+        stage += x->n_stages;
+        unit += x->n_units;
+        if (k + 1 == run->n_parts)
+            break;
+        /* Every later split keeps the boundaries between parts. */
+        run->step.fixed[k].stage = stage;
+        run->step.fixed[k].unit = unit;
+        run->step.n_fixed = k + 1;
     }
+    if (run->n_parts == 1 && run->shortest)
+        start_at_rule(run, bounds);
     pp_split_run_improve(run, bounds);
 }

@@ -111,7 +111,8 @@ static int parts_of_bounds(struct pp_split_run *run, struct pp_err *err)
                        "a stage has the end of one encoder and a part of "
                        "another, or of the language model; begin a stage with "
                        "each, or keep the second encoder with the embedding");
-    if (run->request->n_chunks > 1 || run->graph.n_copies > 1)
+    if ((run->request->n_chunks > 1 && !run->request->encoder_ranks) ||
+        run->graph.n_copies > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "two encoders with stages of their own need one stage "
                        "on each rank");
@@ -138,15 +139,20 @@ static int join_branches(struct pp_split_run *run, struct pp_err *err)
     return pp_graph_connect(&run->arena, g, err);
 }
 
-int pp_split_encoders(struct pp_split_run *run, struct pp_err *err)
+int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
 {
-    size_t at = (size_t)run->request->encoder_ranks;
-    if (at && at >= run->n_stages)
+    const struct pp_split_request *q = run->request;
+    size_t at = (size_t)q->encoder_ranks;
+    if (q->encoder_ranks && q->encoder_ranks >= q->n_ranks)
         return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
                                "no rank is left for the language model");
+    if (pp_graph_chain(&run->arena, (int)(q->n_ranks - q->encoder_ranks),
+                       (int)q->n_chunks, q->placement, &run->graph, err) ||
+        (at && pp_graph_precede(&run->arena, (int)at, &run->graph, err)))
+        return -1;
+    run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
     make_parts(run);
-    if (run->request->bounds &&
-        run->request->shard.model->encoders[1].kind != PP_VISION_NONE &&
+    if (q->bounds && q->shard.model->encoders[1].kind != PP_VISION_NONE &&
         parts_of_bounds(run, err))
         return -1;
     for (size_t k = 0; at && k < run->n_parts; k++) {
@@ -154,7 +160,8 @@ int pp_split_encoders(struct pp_split_run *run, struct pp_err *err)
         if (x->n_stages > x->n_units)
             return pp_fail_setting(
                 err, PP_EXIT_INPUT, "encoder-ranks", NULL,
-                "%zu ranks are too many for the %s %zu units", x->n_stages,
+                "%zu %s are too many for the %s %zu units", x->n_stages,
+                k + 1 == run->n_parts && q->n_chunks > 1 ? "stages" : "ranks",
                 k + 1 < run->n_parts ? "encoder's" : "language model's",
                 x->n_units);
     }

@@ -38,7 +38,8 @@ struct pp_split_request {
                                          operations */
     const struct pp_machine *machine; /* has the times of messages, if it has
                                          levels; NULL: the profile has them */
-    int64_t n_ranks, n_chunks, n_microbatches;
+    int64_t n_ranks, n_chunks, n_microbatches; /* chunks: stages on each rank
+                                                  but those of encoders */
     enum pp_placement placement;
     const char *kind;    /* NULL: the usual kind for the placement, with the
                             next number of microbatches that it can run */
@@ -136,10 +137,10 @@ int pp_split_run_init(struct pp_split_run *run,
                       const struct pp_split_request *q,
                       struct pp_err *err) PP_MUST_USE;
 
-/* Fills the parts of a run whose graph is a chain, and makes two encoders with
- * stages of their own two branches of the graph. An error carries the setting
- * encoder-ranks. */
-int pp_split_encoders(struct pp_split_run *run, struct pp_err *err) PP_MUST_USE;
+/* Makes the graph of a run, and its parts: a stage on each of the ranks of
+ * encoders, and n_chunks on the others. Two encoders with stages of their own
+ * are two branches. An error may carry the setting encoder-ranks. */
+int pp_split_graph(struct pp_split_run *run, struct pp_err *err) PP_MUST_USE;
 
 /* Returns the places of all ranks. */
 struct pp_layout pp_split_layout(const struct pp_split_run *run);

@@ -92,7 +92,7 @@ static bool has_halves(const struct pp_schedule *s)
 static int check_slices(const struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
-    size_t n = q->stage_modes ? (size_t)(q->n_ranks * q->n_chunks) : 0;
+    size_t n = q->stage_modes ? run->n_stages : 0;
     bool full = !n && q->recompute == PP_RECOMPUTE_FULL;
     for (size_t s = 0; s < n; s++)
         full |= q->stage_modes[s] == PP_RECOMPUTE_FULL;
@@ -118,15 +118,9 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
         .slices = run->kind->slices,
         .copies = q->placement == PP_PLACEMENT_BOTH_WAYS,
         .v = q->placement == PP_PLACEMENT_V};
-    if (check_slices(run, err) ||
-        pp_trainer_check(pp_split_trainer(q), &q->shard.mesh, &run->backend,
-                         &order, err))
-        return -1;
-    if (pp_graph_chain(&run->arena, (int)q->n_ranks, (int)q->n_chunks,
-                       q->placement, &run->graph, err))
-        return -1;
-    run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
-    if (pp_split_encoders(run, err))
+    if (pp_trainer_check(pp_split_trainer(q), &q->shard.mesh, &run->backend,
+                         &order, err) ||
+        pp_split_graph(run, err) || check_slices(run, err))
         return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
     if (q->search_order && (run->graph.n_copies > 1 || run->graph.n_slices > 1))
@@ -173,6 +167,17 @@ static int tied_stage(const struct pp_split_run *run, const size_t *bounds)
     return s;
 }
 
+/* Returns the stage of the embedding. Without bounds this is the first one, or
+ * that behind the encoders' own. */
+static int embedding_stage(const struct pp_split_run *run, const size_t *bounds)
+{
+    const struct pp_model *m = run->request->shard.model;
+    int s = (int)(run->n_stages - run->parts[run->n_parts - 1].n_stages);
+    while (bounds && bounds[s + 1] <= pp_vision_n_units(m))
+        s++;
+    return s;
+}
+
 /* Returns the elements of gradients of a tied embedding, or of the other, that
  * a rank receives in a copy of the weights. */
 static size_t tied_elements(const struct pp_split_run *run,
@@ -180,8 +185,8 @@ static size_t tied_elements(const struct pp_split_run *run,
 {
     const struct pp_graph *g = &run->graph;
     const struct pp_model *m = run->request->shard.model;
-    int first = copy * (int)run->n_stages,
-        last = first + tied_stage(run, bounds);
+    int first = copy * (int)run->n_stages + embedding_stage(run, bounds);
+    int last = copy * (int)run->n_stages + tied_stage(run, bounds);
     if ((!m->tied && !m->n_mtp) || m->table || last >= g->n_stages ||
         pp_unit_role(m, (struct pp_unit_id){PP_UNIT_HEAD, 0}) !=
             PP_ROLE_TRAINED)
@@ -265,7 +270,9 @@ double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
                            int rank)
 {
     const struct pp_split_request *q = run->request;
-    return q->shard.model->n_mtp || pp_split_trainer(q) != pp_trainers
+    const struct pp_model *m = q->shard.model;
+    return m->n_mtp || (m->tied && pp_model_has_encoder(m)) ||
+                   pp_split_trainer(q) != pp_trainers
                ? table_bytes(run, bounds, rank)
                : run->tables[rank];
 }

@@ -220,7 +220,7 @@ step() {
     run --separate-stderr ppsplit "${args[@]}" --memory 3G config.json
     [ "$status" -eq 1 ]
     echo "$stderr"
-    [[ $stderr == "ppsplit: rank 0 needs 3.60 GiB ("* ]]
+    [[ $stderr == "ppsplit: rank 0 needs 3.56 GiB ("* ]]
 }
 
 @test "--encoder-ranks is refused if ranks have no unit" {
@@ -229,8 +229,10 @@ step() {
 model" -p 4 --encoder-ranks 4 "$model"
     refuses "35 ranks are too many for the encoder's 34 units; see --encoder-ranks" \
         -p 36 --encoder-ranks 35 "$model"
-    refuses "--encoder-ranks needs one stage on each rank" -p 4 -c 2 \
-        --encoder-ranks 2 "$model"
+    refuses "64 stages are too many for the language model's 31 units; see \
+--encoder-ranks" -p 18 -c 4 --encoder-ranks 2 "$model"
+    refuses "--encoder-ranks needs one copy of the weights, not --placement \
+both-ways" -p 4 --placement both-ways --encoder-ranks 2 "$model"
     refuses "--encoder-ranks needs --method balanced" -p 4 \
         --method parameters --encoder-ranks 2 "$model"
 }
@@ -443,6 +445,8 @@ model with the same options"
     other -p 2 --freeze language "$config"
     joins "model.embed_tokens is 'trained' in a.json and 'frozen' in b.json"
     other -p 2 -c 2 "$config"
+    run -0 ppsplit -q --combine vision=a.json,language=b.json
+    other -p 2 --placement both-ways "$config"
     joins "b.json: has '4' stages on 2 pipeline ranks; it needs one stage on each"
     other -p 2 "$DATA/llava-1.5-13b.json"
     joins "'multi_modal_projector' has 20979712 parameters in a.json and"

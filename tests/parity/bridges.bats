@@ -83,6 +83,48 @@ setup() {
     diff one.jsonl apart.jsonl
 }
 
+@test "behind an encoder each rank may have several stages of the language model" {
+    local args k
+    plan gpipe -p 1
+    train one
+    for args in 'interleaved -p 3 -c 2 --encoder-ranks 1' \
+        'zbv -p 4 -c 2 --placement v --encoder-mesh pp=2' \
+        'dualpipev -p 3 -c 2 --placement v --encoder-mesh tp=1'; do
+        # shellcheck disable=SC2086
+        plan $args
+        train many
+        compare one/latest many/latest
+        diff one.jsonl many.jsonl
+        train begun --steps 2
+        train rest --resume begun
+        compare one/latest rest/latest
+    done
+    plan gpipe -p 1 --dp 2
+    train two --dtype fp64
+    for args in 'zb-interleaved -p 3 -c 2 --dp 2 --zero 3 --encoder-mesh dp=3' \
+        'v-half -p 4 -c 2 --placement v --dp 2 --cp 2 --encoder-mesh pp=2,tp=2'; do
+        # shellcheck disable=SC2086
+        plan $args
+        train many --dtype fp64
+        close two many
+        pprun -q --verify --dtype fp64 --data packed plan.json
+    done
+    # A given plan keeps its stages, alone or beside another encoder's.
+    ppsplit -q -t plan.json | grep -q '^6 stages on 4 ranks in a V, given;'
+    k=(-c 2 --placement v --dp 2 --cp 2)
+    ppsplit -q -p 3 "${k[@]}" --encoder-mesh tp=2,dp=2 "$MODEL" >language.json
+    ppsplit -q -p 5 "${k[@]}" --encoder-mesh pp=3 "$MODEL" >vision.json
+    ppsplit -q --combine vision=vision.json,language=language.json |
+        ppsched -q -s dualpipev -m 4 --data packed -o plan.json
+    jq -e '[.stages[].rank] == [0, 1, 2, 3, 4, 4, 3]' plan.json
+    train many --dtype fp64
+    close two many
+    run -2 --separate-stderr ppsplit -q --combine \
+        vision=vision.json,language=<(ppsplit -q -p 1 -c 7 --dp 2 "$MODEL")
+    [[ $stderr == *"has '7' stages on 1 pipeline ranks; it needs one stage on \
+each, or none with units of an encoder" ]]
+}
+
 @test "as many ranks of its own give an encoder the bits of a shared mesh" {
     # The images of all bins are alike: each rank has those of one mesh.
     lines 3 1 2 >line
@@ -125,10 +167,11 @@ setup() {
     # Every bin has one sequence with two images, all alike.
     lines 3 1 2 >line
     for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
-    local length need
+    local length need kind
     length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
     pack -l "$length" --cp 4 -o same same.jsonl
     for args in '-p 2 --encoder-mesh dp=2' '-p 3 --encoder-mesh pp=2 --dp 2' \
+        '-p 4 -c 2 --tp 2 --encoder-mesh dp=2,pp=2' '-p 3 -c 2 --encoder-ranks 1' \
         '-p 3 --tp 2 --cp 2 --encoder-mesh dp=3' \
         '-p 2 --zero 3 --encoder-mesh dp=2 --freeze language' \
         '-p 3 --encoder-mesh pp=2,tp=4' '-p 2 --tp 2 --encoder-mesh tp=2,cp=3' \
@@ -136,9 +179,11 @@ setup() {
         '-p 1 --tp 2 --dp 2 --encoder-mesh shared,tp=2' \
         '-p 1 --dp 4 --zero 3 --encoder-mesh shared,tp=2' \
         '-p 1 --dp 2 --cp 2 --encoder-mesh shared,tp=4'; do
+        kind=1f1b
+        [[ $args != *'-c 2'* ]] || kind=interleaved
         # shellcheck disable=SC2086
         ppsplit -q $args "$MODEL" |
-            ppsched -q -s 1f1b -m 4 --data same -o plan.json
+            ppsched -q -s "$kind" -m 4 --data same -o plan.json
         pprun --print-memory --data same --init 5 --steps 1 plan.json >need.json
         ppsched --stats plan.json |
             jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
@@ -146,7 +191,7 @@ setup() {
         need=$(jq 'map(.total) | max' need.json)
         within() {
             # shellcheck disable=SC2086
-            ppsplit -q $args -s 1f1b -m 4 --seq-len "$length" --images 2 \
+            ppsplit -q $args -s $kind -m 4 --seq-len "$length" --images 2 \
                 --memory "$1" "$MODEL"
         }
         run -0 within "$need"

@@ -98,6 +98,11 @@ told() {
 }
 @test "ppsplit plans the memory of images of the size that it is told" {
     both told
+    # The embedding of a tied head is not on the first stage.
+    mkdir tied
+    jq '.tie_word_embeddings = true' "$SRCDIR/tests/golden/qwen2-vl/config.json" \
+        >tied/config.json
+    MODEL=tied told
 }
 
 @test "text alone trains, and a video is refused" {

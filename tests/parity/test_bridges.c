@@ -142,6 +142,24 @@ static int encoder_rows(const struct topology *t)
     return t->encoder[0].pp + t->encoder[1].pp;
 }
 
+/* Returns the stages of the language model. */
+static int language_stages(const struct topology *t)
+{
+    const struct pp_kind *k = pp_kind_find(t->kind);
+    return t->language.pp * (k->chain ? k->n_chunks : 1);
+}
+
+/* Returns the row of a stage. */
+static int row_of(const struct topology *t, int stage)
+{
+    bool v = pp_kind_find(t->kind)->v;
+    int at = encoder_rows(t);
+    return stage < at
+               ? stage
+               : at + pp_placement_row(v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP,
+                                       t->language.pp, stage - at);
+}
+
 static int ranks_of(struct sizes x)
 {
     return x.pp * x.tp * x.cp * x.dp;
@@ -211,18 +229,18 @@ static int inspect(void *ctx, const struct pp_inspection *at,
     return 0;
 }
 
-/* Divides units `base` to `end` among n stages. */
-static void divide_part(struct pp_unit_range *stages, int row, int n,
+/* Divides units `base` to `end` among n stages from stage `at` on. */
+static void divide_part(struct pp_unit_range *stages, int at, int n,
                         size_t base, size_t end)
 {
     for (int k = 0; k < n; k++) {
         size_t from = base + (end - base) * (size_t)k / (size_t)n;
         size_t to = base + (end - base) * (size_t)(k + 1) / (size_t)n;
-        stages[row + k] = (struct pp_unit_range){row + k, from, to - from, 0};
+        stages[at + k] = (struct pp_unit_range){at + k, from, to - from, 0};
     }
 }
 
-/* Divides the units of each component among its rows; the rows of the language
+/* Divides the units of each component among its stages; those of the language
  * model have those of encoders without any, of both or of the second one. A cut
  * in the second of two moves to its end. */
 static void divide(const struct pp_model *m, const struct topology *t,
@@ -230,15 +248,15 @@ static void divide(const struct pp_model *m, const struct topology *t,
 {
     size_t n = pp_model_n_units(m), end = pp_vision_n_units(m);
     size_t second = pp_vision_first(m, 1);
-    int row = encoder_rows(t), rows = row + t->language.pp;
+    int at = encoder_rows(t), n_stages = at + language_stages(t);
     divide_part(stages, 0, t->encoder[0].pp, 0, second);
     divide_part(stages, t->encoder[0].pp, t->encoder[1].pp, second, end);
-    divide_part(stages, row, t->language.pp,
+    divide_part(stages, at, language_stages(t),
                 t->encoder[1].pp ? end
-                : row            ? second
+                : at             ? second
                                  : 0,
                 n);
-    for (int s = row + 1; s < rows; s++)
+    for (int s = at + 1; s < n_stages; s++)
         if (stages[s].first > second && stages[s].first < end) {
             stages[s - 1].n += end - stages[s].first;
             stages[s].n -= end - stages[s].first;
@@ -274,21 +292,22 @@ static int build(const struct pp_model *m, const struct topology *t,
                  const struct pp_unit_range *stages, struct pp_arena *a,
                  struct pp_graph *g, struct pp_err *err)
 {
-    int n = encoder_rows(t) + t->language.pp, ranks = ranks_of(t->language);
+    int rows = encoder_rows(t) + t->language.pp;
+    int n = encoder_rows(t) + language_stages(t), ranks = ranks_of(t->language);
     int(*inputs)[PP_MAX_ENCODERS + 1] =
         pp_arena_alloc(a, (size_t)n, sizeof *inputs);
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         ranks += ranks_of(t->encoder[k]);
     *g = (struct pp_graph){.n_stages = n,
-                           .n_rows = n,
+                           .n_rows = rows,
                            .tied = {-1, -1},
-                           .replicas = ranks > n,
+                           .replicas = ranks > rows,
                            .resident = t->zero == 3 ? 1 : 0};
     g->stages = pp_arena_alloc(a, (size_t)n, sizeof *g->stages);
     if (!inputs)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < n; s++) {
-        g->stages[s].row = s;
+        g->stages[s].row = row_of(t, s);
         g->stages[s].n_inputs = list_inputs(m, stages, s, inputs[s]);
         g->stages[s].inputs = inputs[s];
         g->stages[s].frozen = true;

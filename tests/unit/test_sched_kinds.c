@@ -301,6 +301,77 @@ static void test_dag(void)
     drop(&f);
 }
 
+/* Puts two branches before a chain, of one row and of two, and `readers` rows
+ * behind it. */
+static bool put_beside(struct fixture *f, int readers)
+{
+    struct pp_graph *g = &f->graph;
+    int last = 3 + g->n_stages;
+    int *inputs = pp_arena_alloc(&f->arena, 4, sizeof *inputs);
+    bool good = !pp_graph_precede(&f->arena, 3, g, &f->err);
+    struct pp_stage_node *nodes =
+        pp_arena_alloc(&f->arena, (size_t)(last + readers), sizeof *nodes);
+    memcpy(nodes, g->stages, (size_t)last * sizeof *nodes);
+    g->stages = nodes;
+    nodes[1].n_inputs = 0;
+    inputs[0] = 0;
+    inputs[1] = 2;
+    nodes[3].inputs = inputs;
+    nodes[3].n_inputs = 2;
+    for (int k = 0; k < readers; k++) {
+        inputs[2 + k] = last + k - 1;
+        nodes[last + k] = (struct pp_stage_node){
+            .row = g->n_rows++, .n_inputs = 1, .inputs = &inputs[2 + k]};
+    }
+    g->n_stages += readers;
+    return good && !pp_graph_connect(&f->arena, g, &f->err);
+}
+
+/* Returns the makespan of a kind, or -1. */
+static double makespan(struct fixture *f, const char *kind, int m)
+{
+    struct pp_sim sim = {.makespan = 0};
+    double got =
+        plan_kind(f, kind, m, (double[]){1, 1, 1, 0}, &sim) ? sim.makespan : -1;
+    pp_sim_finish(&sim);
+    return got;
+}
+
+/* Rows of one stage beside chains of several stages on each row. */
+static void test_beside(void)
+{
+    static const struct kind_case cases[] = {
+        {"interleaved", 2, 2, 8, PP_PLACEMENT_LOOP},
+        {"interleaved", 3, 3, 6, PP_PLACEMENT_LOOP},
+        {"zb-interleaved", 3, 2, 6, PP_PLACEMENT_LOOP},
+        {"zbv", 3, 2, 8, PP_PLACEMENT_V},
+        {"v-half", 3, 2, 8, PP_PLACEMENT_V},
+        {"v-min", 4, 2, 8, PP_PLACEMENT_V},
+        {"hanayo", 2, 4, 6, PP_PLACEMENT_V},
+        {"dualpipev", 3, 2, 8, PP_PLACEMENT_V}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int readers = 0; readers <= 2; readers++) {
+            const struct kind_case *k = &cases[i];
+            struct fixture alone, f;
+            chain(&alone, k->p, k->c, k->placement);
+            chain(&f, k->p, k->c, k->placement);
+            double without = makespan(&alone, k->kind, k->m), all = -1;
+            if (put_beside(&f, readers))
+                all = makespan(&f, k->kind, k->m);
+            f.s.channel_depth = 0;
+            ok(all > 0 && !pp_check(&f.s, &f.err) &&
+                   pp_schedule_is_canonical(&f.s),
+               "%s with three rows before its chain and %d behind it, with "
+               "rendezvous too",
+               k->kind, readers);
+            /* The first microbatch goes there, the last one back. */
+            ok(all <= without + 2 * 3 + readers * k->m * 3,
+               "  it takes %g; %g without them", all, without);
+            drop(&alone);
+            drop(&f);
+        }
+}
+
 /* One microbatch on as many ranks as the tools take: the time of a kind grows
  * with its actions, not with the square of the ranks. */
 static void test_many_ranks(void)
@@ -341,6 +412,7 @@ int main(void)
     test_admissible();
     test_sweep();
     test_dag();
+    test_beside();
     test_many_ranks();
     return done();
 }

@@ -51,6 +51,24 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
     return pp_graph_connect(a, g, err);
 }
 
+int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
+                     struct pp_err *err)
+{
+    const struct pp_stage_node *chain = g->stages;
+    int *inputs = pp_arena_alloc(a, (size_t)(n + g->n_stages), sizeof *inputs);
+    g->stages = pp_arena_alloc(a, (size_t)(n + g->n_stages), sizeof *g->stages);
+    g->n_rows += n;
+    g->n_stages += n;
+    for (int s = 0; s < g->n_stages; s++) {
+        inputs[s] = s - 1;
+        g->stages[s] =
+            (struct pp_stage_node){.row = s < n ? s : n + chain[s - n].row,
+                                   .n_inputs = s > 0,
+                                   .inputs = &inputs[s]};
+    }
+    return pp_graph_connect(a, g, err);
+}
+
 static int check_stage(const struct pp_graph *g, int s, struct pp_err *err)
 {
     const struct pp_stage_node *n = &g->stages[s];

@@ -86,6 +86,11 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                    enum pp_placement placement, struct pp_graph *g,
                    struct pp_err *err) PP_MUST_USE;
 
+/* Puts n stages before those of a chain, each on a row of its own before the
+ * rows of the chain. */
+int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
+                     struct pp_err *err) PP_MUST_USE;
+
 /* Fills outputs, n_outputs, has_backward, input_grad and copy_of of every
  * stage. The caller has set row, inputs, frozen and n_copies. Sets n_copies and
  * n_slices to 1 if they are 0. Fails with PP_EXIT_INPUT if a number is out of

@@ -62,7 +62,7 @@ int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
 {
     if (pp_kind_admits(k->name, s->graph, k->copies, k->slices > 0, err))
         return -1;
-    if (k->emit(s, o, err))
+    if ((k->chain ? pp_emit_chain(k, s, o, err) : k->emit(s, o, err)))
         return -1;
     pp_schedule_trim(s);
     return 0;
@@ -111,24 +111,9 @@ int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
                    s->kind, g->n_stages, g->n_rows);
 }
 
-int pp_chain_only(const struct pp_schedule *s, struct pp_err *err)
-{
-    int stage = pp_graph_break(s->graph);
-    if (stage < 0)
-        return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s needs a chain, but stage %d has other inputs than the "
-                   "previous stage: gpipe and looped-bfs take branches, and so "
-                   "do 1f1b, eager-1f1b, zb-h1 and zb-h2 if each rank is "
-                   "passed once",
-                   s->kind, stage);
-}
-
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
-    if (pp_chain_only(s, err))
-        return -1;
     if (pp_graph_is(g, PP_PLACEMENT_V) && g->n_stages == 2 * g->n_rows)
         return 0;
     return pp_fail(

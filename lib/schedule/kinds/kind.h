@@ -23,6 +23,9 @@ struct pp_kind {
      * more. */
     int n_chunks;
     bool v;
+    bool chain;  /* runs a chain. If the chain has several stages on each of its
+                    rows, rows of one stage may feed it or read from it, and
+                    follow its order (chain.c) */
     bool copies; /* needs two copies of the weights, placed both ways */
     int slices;  /* the default number of slices; 0 if it takes none */
     /* Fills the rows of s, which is initialised and empty. Fails with

@@ -266,8 +266,6 @@ static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
     int p = s->graph->n_rows, c = s->graph->n_stages / p;
     struct waves z = {.s = s, .p = p, .m = o->n_microbatches, .n_waves = c / 2};
     struct pp_arena arena = {0};
-    if (pp_chain_only(s, err))
-        return -1;
     if (!pp_graph_is(s->graph, PP_PLACEMENT_V) || c % 2 != 0 ||
         c * p != s->graph->n_stages)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -294,6 +292,7 @@ const struct pp_kind pp_kind_hanayo = {
     .constraint = "placement v, an even number of chunks",
     .paper = "Liu et al., Hanayo: Wave-like Pipeline Parallelism, SC 2023",
     .emit = emit_hanayo,
+    .chain = true,
     .n_chunks = 4,
     .v = true,
 };

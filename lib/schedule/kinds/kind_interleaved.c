@@ -48,8 +48,6 @@ static int rounds_init(struct rounds *z, const struct pp_schedule *s,
     const struct pp_graph *g = s->graph;
     *z = (struct rounds){
         .p = g->n_rows, .c = g->n_stages / g->n_rows, .m = o->n_microbatches};
-    if (pp_chain_only(s, err))
-        return -1;
     if (!pp_graph_is(g, PP_PLACEMENT_LOOP))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s needs a chain of stages placed in a loop: use "
@@ -180,6 +178,7 @@ const struct pp_kind pp_kind_interleaved = {
     .summary = "1f1b over several stages per rank; the bubble shrinks by c",
     .constraint = "placement loop; max(1, m div p) divides m, or a group",
     .paper = "Narayanan et al., Megatron-LM, SC 2021",
+    .chain = true,
     .n_chunks = 2,
     .emit = emit_interleaved,
 };
@@ -303,6 +302,7 @@ const struct pp_kind pp_kind_zb_interleaved = {
     .summary = "interleaved with a split backward and half the warmup",
     .constraint = "placement loop; max(1, m div p) divides m",
     .paper = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024",
+    .chain = true,
     .n_chunks = 2,
     .emit = emit_zb_interleaved,
 };

@@ -445,6 +445,7 @@ const struct pp_kind pp_kind_v_half = {
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_half,
+    .chain = true,
     .n_chunks = 2,
     .v = true,
 };
@@ -457,6 +458,7 @@ const struct pp_kind pp_kind_v_min = {
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_min,
+    .chain = true,
     .n_chunks = 2,
     .v = true,
 };

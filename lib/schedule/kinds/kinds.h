@@ -37,10 +37,12 @@ void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
 int pp_one_stage_each(const struct pp_schedule *s,
                       struct pp_err *err) PP_MUST_USE;
 
-/* Fails if the graph has branches, and names the kinds that take them. */
-int pp_chain_only(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+/* Emits the rows of a kind that runs a chain, and those beside the chain. */
+int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,
+                  const struct pp_kind_options *o,
+                  struct pp_err *err) PP_MUST_USE;
 
-/* Fails unless the graph is a chain of two stages per rank in a V. */
+/* Fails unless the chain has two stages per rank in a V. */
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 /* Emits 1F1B; fails unless the pipeline passes each rank once. A rank runs
