@@ -179,7 +179,9 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
                            : ends[u.kind][slot];
     size_t first = strlen(prefix);
     memcpy(t->name, prefix, first);
-    strncpy(t->name + first, name, sizeof t->name - 1 - first);
+    /* A layer that only a plan has, by its frequency of experts, may have a
+     * part without names in the family. */
+    strncpy(t->name + first, name ? name : "", sizeof t->name - 1 - first);
     if (u.kind == PP_UNIT_LAYER) {
         t->stacks = t->n_equal && (names->stacks || names->stacks_rows);
         t->transposed = t->n_dims == 2 &&

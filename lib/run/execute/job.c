@@ -136,6 +136,8 @@ static struct pp_shard loaded_shard(const struct pp_job *j,
         const enum pp_modality modality = pp_vision_modality(v);
         size_t most = 0;
         pp_layout_divide_images(&l, k, load);
+        if (!v->fixed_size)
+            load->patches = 0;
         for (size_t i = 0; i < n_sets; i++) {
             most = most_of(most, set[i]->streams[modality].max_items);
             if (!v->fixed_size)
