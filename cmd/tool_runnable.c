@@ -48,6 +48,11 @@ static bool has_copies(const struct pp_manifest *m)
     return m->graph.n_copies > 1;
 }
 
+static bool has_many_copies(const struct pp_manifest *m)
+{
+    return m->graph.n_copies > 2;
+}
+
 /* Reports whether the language model or its generator has cp_exact. */
 static bool is_exact(const struct pp_manifest *m)
 {
@@ -101,7 +106,7 @@ static bool is_planned(const struct pp_manifest *m)
 }
 
 /* Each feature excludes others; its message is made in fail. */
-enum feature { SLICES, AHEAD, GENERATOR, MODEL };
+enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES };
 
 /* clang-format off */
 static const struct clash {
@@ -137,15 +142,16 @@ static const struct clash {
      "a language model that gives rewards", NULL},
     {GENERATOR, TOOL_PLANNER_SCHEDULE, has_slices, "slices", NULL},
     {MODEL, TOOL_PLANNER_SPLIT, is_planned, NULL, NULL},
+    {COPIES, TOOL_PLANNER_SCHEDULE, has_many_copies, NULL, NULL},
 };
 /* clang-format on */
 
 static bool has(const struct pp_manifest *m, enum feature f)
 {
-    return f == SLICES  ? has_slices(m)
-           : f == AHEAD ? is_ahead(m)
-           : f == MODEL ? true
-                        : pp_plan_generates(pp_manifest_plan(m));
+    return f == SLICES                 ? has_slices(m)
+           : f == AHEAD                ? is_ahead(m)
+           : f == MODEL || f == COPIES ? true
+                                       : pp_plan_generates(pp_manifest_plan(m));
 }
 
 static int fail(const struct pp_manifest *m, const struct clash *c,
@@ -157,6 +163,11 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        "/model/architecture: '%s' is planned only: pprun does "
                        "not train it",
                        m->model.architecture);
+    if (c->feature == COPIES)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/stages: %d copies of the weights; pprun runs two at "
+                       "most",
+                       m->graph.n_copies);
     if (c->feature == SLICES)
         return pp_fail(err, PP_EXIT_INPUT, "/schedule/slices: '%d', but %s; %s",
                        m->graph.n_slices, c->with,

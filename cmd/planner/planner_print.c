@@ -22,8 +22,8 @@ int planner_fill_manifest(const struct pp_split_plan *plan, const char *source,
                    (d.profile && pp_manifest_set_profile(m, d.profile, err)) ||
                    (d.machine && pp_manifest_set_machine(m, d.machine, err)) ||
                    pp_manifest_set_microbatch(m, &d.microbatch, err) ||
-                   pp_manifest_set_stages(m, &d.mesh, &plan->graph, d.stages,
-                                          err) ||
+                   pp_manifest_set_stages(m, NULL, &d.mesh, &plan->graph,
+                                          d.stages, err) ||
                    (d.n_components && pp_manifest_set_components(
                                           m, d.components, d.n_components, err))
                ? -1

@@ -68,7 +68,8 @@ int ppsched_abstract(struct ppsched *p)
     if (rc == 0) {
         struct pp_plan_stage *stages =
             pp_arena_alloc(&arena, (size_t)graph.n_stages, sizeof *stages);
-        rc = pp_manifest_set_stages(&p->manifest, &mesh, &graph, stages, err);
+        rc = pp_manifest_set_stages(&p->manifest, NULL, &mesh, &graph, stages,
+                                    err);
     }
     pp_arena_finish(&arena);
     return rc;
@@ -242,7 +243,8 @@ int ppsched_prepare(struct ppsched *p)
 {
     if (!p->schedule)
         p->schedule = &p->manifest.schedule;
-    if (p->options.kind && build(p))
+    if ((p->options.kind && build(p)) ||
+        (p->options.without && ppsched_reroute(p)))
         return -1;
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
@@ -338,7 +340,7 @@ static bool prints(const struct ppsched *p)
     bool view = o->check || o->stats || o->timeline || o->export || o->overlay;
     bool taken = !p->tool->output && ((o->svg && !strcmp(o->svg, "-")) ||
                                       (o->trace && !strcmp(o->trace, "-")));
-    return view || ((o->kind || o->import) && !taken);
+    return view || ((o->kind || o->import || o->without) && !taken);
 }
 
 static int print(struct ppsched *p, FILE *f, int argc, char **argv)
@@ -369,6 +371,8 @@ static int run(struct ppsched *p, int argc, char **argv)
         return -1;
     if (o->compare)
         return (f = tool_output(p->tool)) ? ppsched_compare(p, f) : -1;
+    if (ppsched_is_each(o))
+        return (f = tool_output(p->tool)) ? ppsched_each(p, f) : -1;
     if (ppsched_prepare(p))
         return -1;
     if ((o->svg || o->trace) && !o->overlay && ppsched_pictures(p))
@@ -385,6 +389,7 @@ int main(int argc, char **argv)
         .synopsis =
             "-s KIND -m N [options] [MANIFEST]\n"
             "       ppsched --import FILE [options] [MANIFEST]\n"
+            "       ppsched --without-rank RANKS|each [options] [MANIFEST]\n"
             "       ppsched --compare KIND,KIND,... -m N [options] [MANIFEST]\n"
             "       ppsched --check | --stats | -t | --svg FILE | --trace FILE "
             "|\n               --overlay TRACE | --export FORM [options] "

@@ -58,6 +58,7 @@ struct ppsched_options {
     const char *offload; /* --offload, or NULL */
     bool reduce_beside;
     double pair_cost;      /* time of a pair over the sum of its two */
+    const char *without;   /* --without-rank, or NULL */
     const char *import;    /* --import, or NULL */
     const char *dialect;   /* --dialect, or NULL */
     bool lenient;          /* with import: allow empty cells anywhere */
@@ -136,8 +137,11 @@ struct ppsched {
     struct pp_edit edits[PP_MOST_EDITS]; /* that make the file valid */
     int n_edits;
     struct pp_schedule *schedule;
-    const char *data; /* packed data with the sizes of microbatches: --data, or
-                         the manifest's; or NULL */
+    const int *copy;   /* with --without-rank, while it searches: the route of
+                          each microbatch */
+    double most_slots; /* of a rank, if there is no --memory; 0: no limit */
+    const char *data;  /* packed data with the sizes of microbatches: --data, or
+                          the manifest's; or NULL */
     struct pp_packed packed; /* the data, open */
     struct ppsched_costs costs;
 };
@@ -309,6 +313,17 @@ int ppsched_bound(struct ppsched *p, double reached,
 
 /* Fills p->built, lowered, with the best order that a search finds. */
 int ppsched_auto(struct ppsched *p) PP_MUST_USE;
+
+/* Replaces the manifest's stages and schedule by those for the ranks that are
+ * left without --without-rank. Fills p->built and the costs. */
+int ppsched_reroute(struct ppsched *p) PP_MUST_USE;
+
+/* Prints what --without-rank each has: the step and the memory without each of
+ * the ranks. */
+int ppsched_each(struct ppsched *p, FILE *f) PP_MUST_USE;
+
+/* Reports if --without-rank is each. */
+bool ppsched_is_each(const struct ppsched_options *o);
 
 /* Sets *yes if every rank keeps to --memory with schedule s, as far as bytes
  * are limited. ctx is a struct ppsched; p->schedule is not read. */

@@ -54,23 +54,25 @@ static void fill_copies(const struct ppsched *p, struct pp_memory_limit *room,
             (struct pp_action){.stage = s, .peer = -1, .op = PP_OFFLOAD});
 }
 
-/* Fills the limits of --memory. Parameters are taken off limits in bytes. */
+/* Fills the limits of --memory, or of --without-rank. Parameters are taken off
+ * limits in bytes. */
 static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
                       double **limit, struct pp_load **load)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
-    if (!o->has_memory)
+    bool slots = o->has_memory ? o->memory_is_slots : p->most_slots > 0;
+    if (!o->has_memory && !slots)
         return;
     *limit = pp_calloc((size_t)g->n_rows, sizeof **limit);
     *load = pp_calloc((size_t)g->n_stages, sizeof **load);
     for (int r = 0; r < g->n_rows; r++)
-        (*limit)[r] =
-            o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
+        (*limit)[r] = !slots          ? ppsched_room(p, r)
+                      : o->has_memory ? (double)o->memory
+                                      : p->most_slots;
     for (int s = 0; s < g->n_stages; s++)
-        (*load)[s] = o->memory_is_slots
-                         ? slot_of(&g->stages[s], g->n_slices)
-                         : pp_load_of(&p->costs.sizes[s], &g->stages[s]);
+        (*load)[s] = slots ? slot_of(&g->stages[s], g->n_slices)
+                           : pp_load_of(&p->costs.sizes[s], &g->stages[s]);
     *room = (struct pp_memory_limit){.limit = *limit, .load = *load};
 }
 
@@ -128,6 +130,7 @@ static int search_within(struct ppsched *p, const struct limit *l,
                                    .room = l->set ? &room : NULL,
                                    .split = !o->whole_backward && !l->whole,
                                    .span = o->minimize == PPSCHED_SPAN,
+                                   .copy = p->copy,
                                    .seed = (uint64_t)o->seed,
                                    .seconds = seconds,
                                    .progress = show_progress,
@@ -287,9 +290,10 @@ int ppsched_auto(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
-    const struct limit l = {.set = o->has_memory,
+    const struct limit l = {.set = o->has_memory || p->most_slots > 0,
                             .in_bytes = o->has_memory && !o->memory_is_slots,
-                            .most = (double)o->memory};
+                            .most = o->has_memory ? (double)o->memory
+                                                  : p->most_slots};
     struct pp_schedule found = {0};
     if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "

@@ -40,7 +40,7 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
     struct pp_plan_stage *stages =
         pp_calloc((size_t)g->n_stages, sizeof *stages);
     pp_manifest_init(&p->manifest);
-    int rc = pp_manifest_set_stages(&p->manifest, &mesh, g, stages, err);
+    int rc = pp_manifest_set_stages(&p->manifest, NULL, &mesh, g, stages, err);
     free(stages);
     return rc;
 }

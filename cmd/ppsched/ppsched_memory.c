@@ -99,7 +99,8 @@ static void add_state(const struct ppsched *p, int rank,
     const struct pp_mesh mesh = ppsched_mesh(p, rank);
     for (int s = 0; s < p->manifest.graph.n_stages; s++) {
         const struct pp_plan_stage *stage = &p->manifest.stages[s];
-        if (p->manifest.graph.stages[s].row != rank)
+        if (p->manifest.graph.stages[s].row != rank ||
+            pp_home(&p->manifest.graph, s) != s)
             continue;
         if (!p->manifest.has_model)
             pp_rank_add_state(

@@ -112,6 +112,9 @@ const struct tool_option ppsched_option_table[] = {
      .words = dialect_words, .needs = "import|export=csv-comms"},
     {0, "lenient", NULL, "with --import: skip empty cells of a CSV file",
      AT(lenient), .needs = "import"},
+    {0, "without-rank", "RANKS",
+     "plan without ranks that are lost; each: a table", AT(without),
+     .excludes = "schedule import compare ranks"},
     {0, "compare", "KINDS", "a table: of kinds A,B,..., all, own, FILE",
      AT(compare), .needs = "microbatches",
      .excludes = "schedule import check stats timeline export trace overlay "
@@ -130,13 +133,13 @@ const struct tool_option ppsched_option_table[] = {
 
     {.group = "Search (-s auto)"},
     {0, "time", "SECONDS", "approximate time of the search (3)", AT(seconds), 0,
-     1e6, .needs = "schedule=auto|?compare"},
+     1e6, .needs = "schedule=auto|?compare|?without-rank"},
     {0, "seed", "N", "seed of the search (1)", AT(seed), 0, INT32_MAX,
-     .needs = "schedule=auto|?compare"},
+     .needs = "schedule=auto|?compare|?without-rank"},
     {0, "whole-backward", NULL, "use B instead of I and W", AT(whole_backward),
-     .needs = "schedule=auto|?compare"},
+     .needs = "schedule=auto|?compare|?without-rank"},
     {0, "minimize", "WHAT", "time (default), span or memory", AT(minimize),
-     .words = minimize_words, .needs = "schedule=auto|?compare"},
+     .words = minimize_words, .needs = "schedule=auto|?compare|?without-rank"},
 
     {.group = "Costs"},
     {0, "cost", "F,I,W[,COMM]", "cost of each action (1,1,1,0)",
@@ -176,8 +179,8 @@ const struct tool_option ppsched_option_table[] = {
     {.group = "Output"},
     {0, "check", NULL, "only check that the schedule is valid", AT(check),
      .excludes = "stats timeline export overlay"},
-    {0, "json", NULL, "with --check: print JSON", AT(json), .needs = "check",
-     .excludes = "semantics=all"},
+    {0, "json", NULL, "with --check or --without-rank each: print JSON",
+     AT(json), .needs = "check|?without-rank", .excludes = "semantics=all"},
     {0, "semantics", "NAME", "with --check: how messages block", AT(semantics),
      .words = semantics_words, .needs = "check"},
     {0, "stats", NULL, "print figures as JSON", AT(stats),
@@ -227,8 +230,8 @@ static int default_width(const struct tool *t)
 static int check_purpose(struct tool *t, const struct ppsched_options *o)
 {
     bool views = o->check || o->stats || o->timeline || o->export;
-    if (!o->kind && !o->import && !views && !o->svg && !o->trace &&
-        !o->overlay && !o->compare)
+    if (!o->kind && !o->import && !o->without && !views && !o->svg &&
+        !o->trace && !o->overlay && !o->compare)
         return tool_usage(t, "nothing to do: give -s, --import, --compare, "
                              "--check, --stats, -t, --svg, --trace, --overlay, "
                              "--export or --list");

@@ -140,7 +140,7 @@ double pp_step_update(const struct pp_step *x)
     for (int r = 0; p->profile && r < p->graph->n_rows; r++) {
         double params = 0;
         for (int s = 0; s < p->graph->n_stages; s++)
-            if (p->graph->stages[s].row == r)
+            if (p->graph->stages[s].row == r && pp_home(p->graph, s) == s)
                 params += x->costs.stages[s].updated;
         most = fmax(most, params);
     }

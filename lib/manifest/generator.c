@@ -349,7 +349,8 @@ static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
                     pp_manifest_set_profile(out, &profile, err)) ||
                    (j->to->has_microbatch &&
                     pp_manifest_set_microbatch(out, &j->to->microbatch, err)) ||
-                   pp_manifest_set_stages(out, &mesh, &graph, stages, err) ||
+                   pp_manifest_set_stages(out, NULL, &mesh, &graph, stages,
+                                          err) ||
                    pp_manifest_set_components(out, parts, n, err)
                ? -1
                : 0;

@@ -274,7 +274,9 @@ static int keep_schedule(const struct pp_manifest *old, struct pp_manifest *m,
     return commit(m, json_incref(m->document), err);
 }
 
-int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
+int pp_manifest_set_stages(struct pp_manifest *m,
+                           const struct pp_plan_model *model,
+                           const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_plan_stage *stages,
                            struct pp_err *err)
@@ -282,6 +284,8 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
     json_t *document = json_copy(m->document);
     json_object_del(document, "components");
     json_object_del(document, "schedule");
+    if (model)
+        replace(document, "model", pp_write_model_section(model, err));
     replace(document, "mesh", pp_fields_write(pp_mesh_fields, mesh, err));
     replace(document, "stages",
             pp_write_stages_section(&m->model, graph, stages, err));

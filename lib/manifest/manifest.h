@@ -100,7 +100,10 @@ int pp_manifest_set_machine(struct pp_manifest *m,
 int pp_manifest_set_microbatch(struct pp_manifest *m,
                                const struct pp_default_microbatch *mb,
                                struct pp_err *err) PP_MUST_USE;
-int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
+/* model: NULL, or that of m with other bytes of its units, for the mesh. */
+int pp_manifest_set_stages(struct pp_manifest *m,
+                           const struct pp_plan_model *model,
+                           const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_plan_stage *stages,
                            struct pp_err *err) PP_MUST_USE;

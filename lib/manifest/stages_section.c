@@ -48,22 +48,19 @@ static int check_copy_of(const struct pp_value *at, int stage, int original,
 {
     struct pp_stage_node *stages = m->graph.stages;
     struct pp_value member;
-    bool after = stage > 0 && stages[stage - 1].copy_of >= 0;
+    int before = stage > 0 ? stages[stage - 1].copy_of : -1;
     stages[stage].copy_of = -1;
     if (!pp_value_find(at, "copy_of", &member)) {
-        if (after)
+        if (before >= 0)
             return pp_value_fail(at,
                                  "stage %d is a copy, but stage %d, after it, "
                                  "is not; copies come last",
                                  stage - 1, stage);
         return 0;
     }
-    int expected = after ? stages[stage - 1].copy_of + 1 : 0;
-    if (stages[expected].copy_of >= 0)
-        return pp_value_fail(&member,
-                             "'%d' has a copy already; two copies of "
-                             "the weights are the most",
-                             original);
+    /* Behind the copy of the last original the next copy begins. */
+    int expected =
+        before >= 0 && stages[before + 1].copy_of < 0 ? before + 1 : 0;
     if (original >= stage || stages[original].copy_of >= 0)
         return pp_value_fail(&member,
                              "'%d' must be an earlier stage that is "
@@ -255,7 +252,7 @@ static int count_copies(const struct pp_value *at, struct pp_manifest *m)
     while (originals < g->n_stages && g->stages[originals].copy_of < 0)
         originals++;
     if (last >= 0 && last != originals - 1)
-        return pp_value_fail(at, "stage %d has no copy, but stage %d has one",
+        return pp_value_fail(at, "stage %d has fewer copies than stage %d",
                              last + 1, last);
     g->n_copies = g->n_stages / originals;
     return 0;

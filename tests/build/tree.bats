@@ -70,6 +70,7 @@ schedule/simulate base schedule/ir schedule/memory
 schedule/bound base schedule/ir schedule/memory schedule/simulate
 schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/bound
 schedule/offload base schedule/ir schedule/memory schedule/simulate
+schedule/reroute base schedule/ir
 schedule/draw base draw schedule/ir schedule/memory schedule/simulate
 model base
 cost base data model schedule/ir schedule/simulate

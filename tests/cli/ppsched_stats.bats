@@ -29,7 +29,7 @@ holds() {
 }
 
 @test "copies and slices have a bound too" {
-    holds '.lower_bound <= .makespan and .bound_rule == "total work"' \
+    holds '.lower_bound <= .makespan and .bound_rule == "shared work"' \
         -p 4 -s dualpipe -m 12
     holds '.lower_bound == .makespan' -p 4 -s seq1f1b -m 8
 }

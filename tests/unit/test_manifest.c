@@ -212,7 +212,7 @@ static void test_copies(void)
     is_int(m.graph.stages[3].inputs[0], 2, "a copy follows copies");
     is_int(m.schedule.rows[0].actions[1].slice, 1, "a slice of a row");
     struct pp_graph g = m.graph;
-    ok(!pp_manifest_set_stages(&m, &m.mesh, &g, m.stages, &err) &&
+    ok(!pp_manifest_set_stages(&m, NULL, &m.mesh, &g, m.stages, &err) &&
            m.graph.n_copies == 2 && m.has_schedule && m.graph.n_slices == 2,
        "they are set as they were, and the schedule stays");
     char *text = text_of(&m);
@@ -275,7 +275,7 @@ static int set_split(struct pp_manifest *m, int n_stages, size_t boundary,
     }
     int rc = pp_graph_chain(&a, n_stages, 1, PP_PLACEMENT_LOOP, &g, err);
     if (!rc)
-        rc = pp_manifest_set_stages(m, &mesh, &g, stages, err);
+        rc = pp_manifest_set_stages(m, NULL, &mesh, &g, stages, err);
     pp_arena_finish(&a);
     return rc;
 }
@@ -344,7 +344,7 @@ static int set_one_rank(struct pp_manifest *m, struct pp_err *err)
     struct pp_mesh mesh = {1, 1, 1, 1, 1};
     int rc = pp_graph_chain(&a, 1, 2, PP_PLACEMENT_LOOP, &g, err);
     if (!rc)
-        rc = pp_manifest_set_stages(m, &mesh, &g, m->stages, err);
+        rc = pp_manifest_set_stages(m, NULL, &mesh, &g, m->stages, err);
     pp_arena_finish(&a);
     return rc;
 }
@@ -381,7 +381,7 @@ static void test_extensions(void)
     struct pp_graph g;
     struct pp_plan_stage stage = {0};
     ok(!pp_graph_chain(&a, 1, 1, PP_PLACEMENT_LOOP, &g, &err) &&
-           !pp_manifest_set_stages(&m, &mesh, &g, &stage, &err),
+           !pp_manifest_set_stages(&m, NULL, &mesh, &g, &stage, &err),
        "a section is replaced: %s", err.text);
     char *text = text_of(&m);
     ok(strstr(text, "\"dp\": 2") && strstr(text, "\"x-m\": 7"),

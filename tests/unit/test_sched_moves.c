@@ -102,7 +102,7 @@ static void test_walk(int p, int c, enum pp_placement placement, int m,
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
     pp_schedule_init(&f.s, &f.graph, "moves", m);
     if (!pp_search_problem_init(&j, &f.s, PP_BACKWARD_HALVES, &costs, NULL,
-                                &f.err) &&
+                                NULL, &f.err) &&
         (pp_paths_init(&w.anew, &j.ops), true)) {
         w.order = calloc((size_t)j.ops.n, sizeof *w.order);
         w.other = calloc((size_t)j.ops.n, sizeof *w.other);

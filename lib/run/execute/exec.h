@@ -44,6 +44,9 @@ struct pp_reducer {
     bool is_running;          /* no work has been made to wait for it */
 };
 
+/* The most copies of the weights. */
+enum { PP_MAX_COPIES = 2 };
+
 struct pp_worker {
     const struct pp_env *env; /* borrowed */
     const struct pp_graph *graph;

@@ -69,52 +69,6 @@ static void bound_rows(struct pp_bound_case *c, struct pp_bound *b)
     free(sorted);
 }
 
-/* --- copies of the weights --- */
-
-/* Returns the time of all work of microbatch k, each stage on its cheapest
- * copy. */
-static double work_of(const struct pp_bound_case *c, size_t k)
-{
-    int n = c->g->n_stages / c->g->n_copies;
-    double work = 0;
-    for (int s = 0; s < n; s++) {
-        double least = 0;
-        for (int copy = 0; copy < c->g->n_copies; copy++) {
-            size_t at = (size_t)(s + copy * n) * c->n + k;
-            double time = c->times[PP_BOUND_F][at] + c->times[PP_BOUND_I][at] +
-                          c->times[PP_BOUND_W][at];
-            least = copy == 0 || time < least ? time : least;
-        }
-        work += least;
-    }
-    return work;
-}
-
-/* Reports if a rank has stages of every copy, so that every microbatch gives it
- * work. */
-static bool has_all(const struct pp_graph *g, int row)
-{
-    unsigned seen = 0;
-    for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].row == row)
-            seen |= 1u << pp_copy_number(g, s);
-    return seen == (1u << g->n_copies) - 1;
-}
-
-/* Returns all work, spread evenly over the ranks, each with its head and tail.
- * The work of one rank depends on the copy that each microbatch takes; the sum
- * over all ranks does not, if each stage counts its cheapest copy. */
-static double bound_copies(const struct pp_bound_case *c)
-{
-    double sum = 0;
-    for (size_t k = 0; k < c->n; k++)
-        sum += work_of(c, k);
-    for (int r = 0; r < c->g->n_rows; r++)
-        if (has_all(c->g, r))
-            sum += c->row_head[r] + c->row_tail[r];
-    return sum / c->g->n_rows;
-}
-
 static int raise_by_windows(const struct pp_bound_case *c, double reached,
                             double seconds, struct pp_bound *b,
                             struct pp_err *err)
@@ -151,7 +105,7 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
     if (!rc)
         b->makespan = pp_bound_path(c);
     if (!rc && g->n_copies > 1) {
-        take(b, bound_copies(c), "total work", -1);
+        take(b, pp_bound_copies(c), "shared work", -1);
     } else if (!rc) {
         rc = pp_bound_events(c, err);
         if (!rc)

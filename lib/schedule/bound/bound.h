@@ -25,12 +25,33 @@
  *   refuted windows
  *                  if memory is limited: makespans that constraint propagation
  *                  refutes; only by pp_bound_by_refuting
- *   total work     if there are copies of the weights: all work, spread evenly
- *                  over all ranks
+ *   shared work    if there are copies of the weights: the work of the ranks
+ *                  that hold the same stages, divided evenly among them
  *
  * With copies of the weights the bound does not know which copy a microbatch
- * passes. Only the critical path of the shorter copy and the total work apply;
- * memory limits do not.
+ * passes: it holds for every way to choose. Only the critical path of the
+ * shortest copy and the shared work apply.
+ *
+ * Shared work. Take the smallest sets of ranks such that all copies of a stage
+ * are on ranks of one set: in a mesh that has lost ranks (reroute.h), those
+ * left of a row. A set K does the work of its stages for every microbatch,
+ * whatever the routes. If each copy has all stages of K on one rank, one of its
+ * ranks does so for ceil(n / |K|) microbatches or more. For each of them, what
+ * must happen before an action and after it takes at least the least head and
+ * tail of any copy, by data alone, so no order of this rank ends before the
+ * machine of Jackson's rule on them does. If not, or if microbatches differ,
+ * let h be the least sum of a head and a tail of a rank of K, and C the
+ * makespan. A rank with work w ends at h + w at least, and h <= C, as some
+ * microbatch passes K: so w <= C - h for each rank, and by the sum over K the
+ * work of K is at most |K| (C - h).
+ *
+ * Memory binds such a rank if K has one stage, and n microbatches come to the
+ * rank, but only a < n fit between F and I. Let it start its first I at t1, and
+ * end its last F at t2. Before t1 it runs F alone, of a microbatches at most.
+ * As one more F must wait for I, t1 < t2. After t2 it can still have the I and
+ * W of so many microbatches as fit beside the last, for r at most. So it works
+ * for n (F + I + W) - a F - r between t1 and t2 at least; t1 is not before the
+ * head of I, and t2 not later than C less the tail of F.
  *
  * The event graph needs the microbatches of each stage in order. If all are
  * alike this loses nothing: rename the k-th F to run on a stage microbatch k,

@@ -158,13 +158,50 @@ static double serve_jobs(const struct job *jobs, size_t n, struct job *heap)
     return bound;
 }
 
+/* Sorts jobs by head and serves them. The heap has room for all. */
+static double serve_all(struct job *jobs, size_t n, struct job *heap)
+{
+    qsort(jobs, n, sizeof *jobs, by_head);
+    return serve_jobs(jobs, n, heap);
+}
+
+/* Returns the least head, tail and time of an action of a stage in all copies,
+ * by data alone: the head of the first microbatch and the tail of the last. */
+static struct job least_job(const struct pp_bound_case *c, int op, int stage)
+{
+    struct job least = {INFINITY, INFINITY, INFINITY};
+    for (int s = stage; s < c->g->n_stages;
+         s += c->g->n_stages / c->g->n_copies) {
+        size_t at = (size_t)s * c->n;
+        least.head = pp_bound_least(least.head, c->head[op][at]);
+        least.tail = pp_bound_least(least.tail, c->tail[op][at + c->n - 1]);
+        least.left = pp_bound_least(least.left, c->stages[s].time[op]);
+    }
+    return least;
+}
+
+double pp_bound_shared(const struct pp_bound_case *c, const int *stages,
+                       int n_stages, size_t n)
+{
+    size_t n_jobs = 0, most = (size_t)n_stages * n * PP_BOUND_OPS;
+    struct job *jobs = pp_calloc(most + 1, sizeof *jobs);
+    struct job *heap = pp_calloc(most + 1, sizeof *heap);
+    for (int i = 0; i < n_stages; i++)
+        for (int op = 0; op < PP_BOUND_OPS; op++)
+            for (size_t k = 0; k < n; k++)
+                jobs[n_jobs++] = least_job(c, op, stages[i]);
+    double bound = serve_all(jobs, n_jobs, heap);
+    free(jobs);
+    free(heap);
+    return bound;
+}
+
 double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
                         int n_stages)
 {
     size_t n = 0, most = (size_t)n_stages * c->n * PP_BOUND_OPS;
     struct job *jobs = pp_calloc(most + 1, sizeof *jobs);
     struct job *heap = pp_calloc(most + 1, sizeof *heap);
-    double bound = -1;
     for (int i = 0; i < n_stages; i++)
         for (int op = 0; op < PP_BOUND_OPS; op++)
             for (size_t k = 0; k < c->n; k++) {
@@ -172,8 +209,7 @@ double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
                 jobs[n++] = (struct job){c->head[op][at], c->tail[op][at],
                                          c->times[op][at]};
             }
-    qsort(jobs, n, sizeof *jobs, by_head);
-    bound = serve_jobs(jobs, n, heap);
+    double bound = serve_all(jobs, n, heap);
     free(jobs);
     free(heap);
     return bound;

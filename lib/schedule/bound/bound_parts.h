@@ -156,6 +156,15 @@ double pp_bound_offload(const struct pp_bound_case *c,
                         const struct pp_memory_limit *room, int row,
                         const double *hold);
 
+/* Returns the bound by shared work, if there are copies of the weights. Heads
+ * and tails must be those of pp_bound_path. */
+double pp_bound_copies(const struct pp_bound_case *c);
+
+/* Returns the bound for a rank that does the work of some stages, of one copy
+ * of the weights, for n microbatches: each on whichever copy is best. */
+double pp_bound_shared(const struct pp_bound_case *c, const int *stages,
+                       int n_stages, size_t n);
+
 /* Returns the bound by Little's law for a rank with a limit. */
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
                        int n_stages, const double *hold);

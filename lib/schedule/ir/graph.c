@@ -107,8 +107,7 @@ static int check_copy(const struct pp_graph *g, int s, struct pp_err *err)
 
 static int check_stages(struct pp_graph *g, struct pp_err *err)
 {
-    if (g->n_copies < 0 || g->n_copies > PP_MAX_COPIES ||
-        g->n_stages % (g->n_copies ? g->n_copies : 1))
+    if (g->n_copies < 0 || g->n_stages % (g->n_copies ? g->n_copies : 1))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d stages cannot be divided into %d copies",
                        g->n_stages, g->n_copies);

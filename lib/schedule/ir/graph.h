@@ -5,10 +5,11 @@
  * stages, and several stages may read its own output. Inputs have smaller
  * numbers than the stages that read them.
  *
- * The graph may hold two copies of the weights. The stages of the second copy
- * then follow all stages of the first, in the same order and with the same
+ * The graph may hold several copies of the weights. The stages of each copy
+ * follow all stages of the one before it, in the same order and with the same
  * edges, but each on a rank of its own choice. A microbatch passes through one
- * copy.
+ * copy. If two copies have a stage on one rank, the rank holds its weights
+ * once: a copy is a route through the ranks.
  *
  * Sequences may be cut into slices, which pass the stages one after the other.
  */
@@ -34,9 +35,6 @@ struct pp_stage_node {
                           backward at W: so does a source */
     int copy_of;       /* stage of the first copy with these weights, or -1 */
 };
-
-/* The most copies of the weights in a graph. */
-enum { PP_MAX_COPIES = 2 };
 
 struct pp_graph {
     int n_rows, n_stages;
@@ -68,6 +66,15 @@ static inline int pp_copy_number(const struct pp_graph *g, int stage)
 static inline int pp_original(const struct pp_graph *g, int stage)
 {
     return stage % (g->n_stages / g->n_copies);
+}
+
+/* Returns the first stage with the same weights on the same rank. */
+static inline int pp_home(const struct pp_graph *g, int stage)
+{
+    int s = pp_original(g, stage);
+    while (g->stages[s].row != g->stages[stage].row)
+        s += g->n_stages / g->n_copies;
+    return s;
 }
 
 /* Returns true if a backward of `to` sends a gradient to `from`, its input. */

@@ -28,33 +28,39 @@ static void put_op(struct pens *p, int kind, int stage)
 void pp_row_order_serial(const struct pp_search_problem *j, int32_t *order)
 {
     const struct pp_graph *g = j->graph;
-    for (int r = 0; r < g->n_rows; r++) {
-        int32_t k = j->ops.first_order[r];
-        for (int i = 0; i < j->n_microbatches; i++) {
-            for (int s = 0; s < g->n_stages; s++)
-                if (g->stages[s].row == r)
-                    order[k++] = pp_problem_op(j, PP_PROBLEM_F, s, i);
-            for (int s = g->n_stages - 1; s >= 0; s--)
-                for (int kind = PP_PROBLEM_I;
-                     g->stages[s].row == r && kind < j->n_kinds; kind++)
-                    order[k++] = pp_problem_op(j, kind, s, i);
-        }
+    int n = g->n_stages / g->n_copies;
+    struct pens p = {.problem = j, .order = order};
+    p.at = pp_calloc((size_t)g->n_rows, sizeof *p.at);
+    p.count = pp_calloc((size_t)(j->n_kinds * g->n_stages), sizeof *p.count);
+    for (int r = 0; r < g->n_rows; r++)
+        p.at[r] = j->ops.first_order[r];
+    for (int m = 0; m < j->n_microbatches; m++) {
+        int first = j->copy ? j->copy[m] * n : 0;
+        for (int s = first; s < first + n; s++)
+            put_op(&p, PP_PROBLEM_F, s);
+        for (int s = first + n - 1; s >= first; s--)
+            for (int kind = PP_PROBLEM_I; kind < j->n_kinds; kind++)
+                put_op(&p, kind, s);
     }
+    free(p.at);
+    free(p.count);
 }
 
-/* Returns the same for one microbatch. */
-static double least_of(const struct pp_search_problem *j, int row, int i)
+/* Returns the memory that the k-th microbatch of a copy needs on a rank. */
+static double least_of(const struct pp_search_problem *j, int row, int copy,
+                       int k)
 {
     const struct pp_graph *g = j->graph;
+    int n = g->n_stages / g->n_copies, first = copy * n;
     double held = 0, least = 0;
-    for (int s = 0; s < g->n_stages; s++)
+    for (int s = first; s < first + n; s++)
         if (g->stages[s].row == row)
             held += j->taken[s];
     least = held;
-    for (int s = g->n_stages - 1; s >= 0; s--)
+    for (int s = first + n - 1; s >= first; s--)
         for (int kind = PP_PROBLEM_I;
              g->stages[s].row == row && kind < j->n_kinds; kind++) {
-            int32_t load = j->load[pp_problem_op(j, kind, s, i)];
+            int32_t load = j->load[pp_problem_op(j, kind, s, k)];
             held += j->taken[load];
             least = held > least ? held : least;
             held -= j->freed[load];
@@ -65,7 +71,14 @@ static double least_of(const struct pp_search_problem *j, int row, int i)
 /* The last microbatches may have I and W, where the first have B. */
 double pp_row_order_least(const struct pp_search_problem *j, int row)
 {
-    return fmax(least_of(j, row, 0), least_of(j, row, j->n_microbatches - 1));
+    const struct pp_graph *g = j->graph;
+    double least = 0;
+    for (int c = 0; c < g->n_copies; c++) {
+        int n = pp_problem_passing(j, c * (g->n_stages / g->n_copies));
+        least = fmax(least, least_of(j, row, c, 0));
+        least = fmax(least, least_of(j, row, c, n - 1));
+    }
+    return least;
 }
 
 static double row_peak(const struct pp_search_problem *j, const int32_t *order,
@@ -101,8 +114,8 @@ bool pp_row_order_fits(const struct pp_search_problem *j, const int32_t *order)
     return true;
 }
 
-/* Copies a row. The k-th op of a kind on a stage becomes microbatch k. Returns
- * false if the problem has no such ops. */
+/* Copies a row. The k-th op of a kind on a stage becomes its k-th microbatch.
+ * Returns false if the problem has no such ops. */
 static bool take_row(struct pens *p, const struct pp_row *list)
 {
     bool split = p->problem->n_kinds == 3;
@@ -112,6 +125,9 @@ static bool take_row(struct pens *p, const struct pp_row *list)
         if (!pp_is_compute(a.op) || a.slice)
             return false;
         if (!split && a.op != PP_F && !whole)
+            return false;
+        if (a.op == PP_F &&
+            p->count[a.stage] == pp_problem_passing(p->problem, a.stage))
             return false;
         if (a.op == PP_F)
             put_op(p, PP_PROBLEM_F, a.stage);
@@ -173,7 +189,7 @@ void pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
         for (int32_t k = j->ops.first_order[r]; k < j->ops.first_order[r + 1];
              k++) {
             struct pp_action a = pp_problem_action(j, order[k]);
-            if (a.op == PP_W && pp_problem_is_whole(j, a.stage, a.microbatch))
+            if (a.op == PP_W && pp_problem_is_whole(j, order[k]))
                 continue;
             pp_schedule_add(s, r, a);
         }

@@ -285,7 +285,7 @@ static int try_backward(struct pp_search_state **best,
     struct pp_search_state *s = pp_calloc(1, sizeof *s), *worse = s;
     s->options = o;
     int rc = pp_search_problem_init(&s->problem, schedule, backward, o->costs,
-                                    o->room, err) ||
+                                    o->room, o->copy, err) ||
                      search(s, err)
                  ? -1
                  : 0;

@@ -23,6 +23,8 @@ struct pp_search_options {
     bool split; /* backward as I and W, or as B on all stages or on those where
                    that takes less time; false: as B */
     bool span;  /* minimize the longest span of a rank, not the makespan */
+    const int *copy; /* per microbatch: the copy of the weights that it passes
+                        through; NULL: the graph has one */
     uint64_t seed;
     double seconds; /* work, at a fixed rate and not by the clock: the same
                        input and options find the same order anywhere */

@@ -86,7 +86,8 @@ int pp_search_fastest(struct pp_schedule *s, const struct pp_search_options *o,
         return 0;
     for (int i = o->split ? 0 : 1; i < 2; i++) {
         struct pp_search_problem j = {0};
-        int rc = pp_search_problem_init(&j, s, all[i], o->costs, o->room, err);
+        int rc = pp_search_problem_init(&j, s, all[i], o->costs, o->room,
+                                        o->copy, err);
         int32_t *order = pp_calloc((size_t)j.ops.n + 1, sizeof *order);
         if (!rc)
             rc = enter_kinds(&c, &j, order, err);

@@ -29,15 +29,17 @@ struct pp_list {
     double *trip;       /* per stage: from F's start to I's end, undelayed */
     double *path;       /* per group: from its end to the end of the step */
     double *work;       /* per rank: time of one microbatch */
+    double *share;      /* per rank: the share of microbatches that it has */
 };
 
 static double group_time(const struct pp_search_problem *j, int kind, int stage)
 {
     /* The mean represents all microbatches; they differ little. */
     double sum = 0;
-    for (int i = 0; kind < j->n_kinds && i < j->n_microbatches; i++)
+    int32_t n = pp_problem_passing(j, stage);
+    for (int i = 0; kind < j->n_kinds && i < n; i++)
         sum += j->ops.time[pp_problem_op(j, kind, stage, i)];
-    return sum / j->n_microbatches;
+    return sum / n;
 }
 
 static double first_lag(const struct pp_search_problem *j, int kind, int stage,
@@ -48,6 +50,25 @@ static double first_lag(const struct pp_search_problem *j, int kind, int stage,
         if (pp_problem_stage(j, j->ops.in.op[i]) == from)
             return j->ops.in.lag[i];
     return 0;
+}
+
+/* Fills the work of each rank for one microbatch of those that it has. */
+static void measure_work(struct pp_list *l)
+{
+    const struct pp_search_problem *j = l->problem;
+    const struct pp_graph *g = j->graph;
+    for (int r = 0; r < g->n_rows; r++) {
+        double n = 0;
+        for (int k = l->first_stage[r], copy = -1; k < l->first_stage[r + 1];
+             copy = pp_copy_number(g, l->stages[k++]))
+            if (pp_copy_number(g, l->stages[k]) != copy)
+                n += pp_problem_passing(j, l->stages[k]);
+        for (int k = l->first_stage[r]; k < l->first_stage[r + 1]; k++)
+            for (int kind = 0; kind < j->n_kinds; kind++)
+                l->work[r] += pp_problem_passing(j, l->stages[k]) / n *
+                              group_time(j, kind, l->stages[k]);
+        l->share[r] = n / j->n_microbatches;
+    }
 }
 
 /* Fills round trips from the last stage up, and paths to the end from the first
@@ -65,8 +86,6 @@ static void measure(struct pp_list *l)
             trip = fmax(trip, first_lag(j, PP_PROBLEM_F, to, s) + l->trip[to] +
                                   first_lag(j, PP_PROBLEM_I, s, to));
         }
-        for (int kind = 0; kind < j->n_kinds; kind++)
-            l->work[node->row] += group_time(j, kind, s);
         l->trip[s] = trip + group_time(j, PP_PROBLEM_F, s) +
                      group_time(j, PP_PROBLEM_I, s);
     }
@@ -91,7 +110,7 @@ static double backward_needs(const struct pp_search_problem *j, int stage)
     double need = 0;
     for (int kind = PP_PROBLEM_I; kind < j->n_kinds; kind++) {
         int32_t first = pp_problem_op(j, kind, stage, 0);
-        int32_t last = first + j->n_microbatches - 1;
+        int32_t last = first + pp_problem_passing(j, stage) - 1;
         need = fmax(need, j->taken[j->load[first]]);
         need = fmax(need, j->taken[j->load[last]]);
     }
@@ -129,7 +148,9 @@ struct pp_list *pp_list_create(const struct pp_search_problem *j)
     l->trip = pp_calloc(n, sizeof *l->trip);
     l->path = pp_calloc(3 * n, sizeof *l->path);
     l->work = pp_calloc(p, sizeof *l->work);
+    l->share = pp_calloc(p, sizeof *l->share);
     seat_stages(l);
+    measure_work(l);
     measure(l);
     return l;
 }
@@ -147,6 +168,7 @@ void pp_list_destroy(struct pp_list *l)
     free(l->trip);
     free(l->path);
     free(l->work);
+    free(l->share);
     free(l);
 }
 
@@ -162,8 +184,16 @@ static int group_of(const struct pp_list *l, int kind, int stage)
     return kind * l->problem->graph->n_stages + stage;
 }
 
+/* Reports if two stages are of one copy of the weights. */
+static bool same_copy(const struct pp_list *l, int stage, int other)
+{
+    const struct pp_graph *g = l->problem->graph;
+    return pp_copy_number(g, stage) == pp_copy_number(g, other);
+}
+
 /* Applies the banker's rule to the next forward of stage: the oldest microbatch
- * on this rank that has forwards to run keeps memory for all of them. */
+ * of its copy that has forwards to run on this rank keeps memory for all of
+ * them. */
 static bool admits(const struct pp_list *l, int row, int stage)
 {
     const struct pp_search_problem *j = l->problem;
@@ -173,11 +203,12 @@ static bool admits(const struct pp_list *l, int row, int stage)
     double room = j->limit[row] + j->slack - l->seats[row].held -
                   l->seats[row].need - j->taken[stage];
     for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++)
-        if (l->count[l->stages[k]] < oldest)
+        if (same_copy(l, l->stages[k], stage) &&
+            l->count[l->stages[k]] < oldest)
             oldest = l->count[l->stages[k]];
     for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++) {
         int s = l->stages[k];
-        if (s != stage && l->count[s] == oldest)
+        if (s != stage && same_copy(l, s, stage) && l->count[s] == oldest)
             room -= j->taken[s];
     }
     return room >= 0;
@@ -190,7 +221,7 @@ static int32_t next_op(const struct pp_list *l, int kind, int stage)
     const struct pp_search_problem *j = l->problem;
     int group = group_of(l, kind, stage);
     int32_t i = l->count[group], op = pp_problem_op(j, kind, stage, i);
-    int32_t below = kind == PP_PROBLEM_F ? j->n_microbatches
+    int32_t below = kind == PP_PROBLEM_F ? pp_problem_passing(j, stage)
                                          : l->count[group - j->graph->n_stages];
     if (i >= below || l->missing[op] > 0)
         return -1;
@@ -201,22 +232,33 @@ static int32_t next_op(const struct pp_list *l, int kind, int stage)
  * better. */
 static double liking(const struct pp_list *l, int kind, int stage, int row)
 {
+    const struct pp_search_problem *j = l->problem;
     const struct pp_policy *p = l->policy;
-    int n = l->problem->graph->n_stages;
+    int n = j->graph->n_stages, s = pp_original(j->graph, stage);
     int32_t i = l->count[group_of(l, kind, stage)];
+    int32_t m = j->microbatch[pp_problem_op(j, kind, stage, i)];
     enum pp_policy_order order = p->heuristics[row].order;
     if (order == PP_POLICY_PATH)
-        return l->path[group_of(l, kind, stage)] - p->late * i * l->work[row];
+        return l->path[group_of(l, kind, stage)] -
+               p->late * m * l->share[row] * l->work[row];
     bool first = (order == PP_POLICY_FORWARD) == (kind == PP_PROBLEM_F);
     bool up = kind == PP_PROBLEM_F ? p->shallow : false;
-    return (first ? 2 * n : 0) + (up ? n - stage : stage);
+    /* The older microbatch wins among copies. */
+    return (first ? 2 * n : 0) + (up ? n - s : s) -
+           (double)m / j->n_microbatches;
 }
 
-/* Reports if a stage may not run further ahead of its backward. */
+/* Reports if the rank of a stage may not run further ahead of the backward, in
+ * all copies that it has of it. */
 static bool far_ahead(const struct pp_list *l, int stage)
 {
-    return l->count[stage] - l->count[group_of(l, PP_PROBLEM_I, stage)] >=
-           l->policy->ahead[stage];
+    const struct pp_graph *g = l->problem->graph;
+    int32_t ahead = 0;
+    for (int s = pp_original(g, stage); s < g->n_stages;
+         s += g->n_stages / g->n_copies)
+        if (g->stages[s].row == g->stages[stage].row)
+            ahead += l->count[s] - l->count[group_of(l, PP_PROBLEM_I, s)];
+    return ahead >= l->policy->ahead[stage];
 }
 
 /* Reports if a is better than b: liked more and not much later, or liked less
@@ -269,10 +311,9 @@ static int32_t choose_weight(const struct pp_list *l, int row, double now)
         return -1;
     for (int k = l->first_stage[row]; k < l->first_stage[row + 1]; k++) {
         int32_t op = next_op(l, PP_PROBLEM_W, l->stages[k]);
-        int32_t i = l->count[group_of(l, PP_PROBLEM_W, l->stages[k])];
-        if (op >= 0 && l->arrival[op] <= now && i <= oldest) {
+        if (op >= 0 && l->arrival[op] <= now && j->microbatch[op] <= oldest) {
             best = op;
-            oldest = i;
+            oldest = j->microbatch[op];
         }
     }
     return best;

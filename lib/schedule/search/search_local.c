@@ -66,7 +66,7 @@ static bool may_pass(const struct pp_search_problem *j, int32_t a, int32_t b)
 {
     if (j->group[a] == j->group[b])
         return false;
-    if (a % j->n_microbatches != b % j->n_microbatches)
+    if (j->microbatch[a] != j->microbatch[b])
         return true;
     return pp_problem_stage(j, a) != pp_problem_stage(j, b) &&
            !has_edge(j, a, b);

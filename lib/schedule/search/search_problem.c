@@ -12,6 +12,7 @@ struct waits {
     struct pp_search_problem *problem;
     const struct pp_costs *costs;
     struct pp_action action;
+    int32_t k; /* its microbatch is the k-th of the stage */
     struct pp_err *err;
 };
 
@@ -31,7 +32,7 @@ static int visit(void *ctx, struct pp_dep dep)
     return pp_ops_wait(&w->problem->ops,
                        pp_problem_op(w->problem,
                                      forward ? PP_PROBLEM_F : PP_PROBLEM_I,
-                                     dep.stage, w->action.microbatch),
+                                     dep.stage, w->k),
                        lag, w->err);
 }
 
@@ -40,12 +41,29 @@ enum { LOAD_WHOLE = PP_PROBLEM_W + 1, LOAD_NONE, N_LOADS };
 
 static int32_t load_of(const struct pp_search_problem *j, int32_t op)
 {
-    int n = j->graph->n_stages, group = op / j->n_microbatches;
-    bool whole = group >= PP_PROBLEM_I * n &&
-                 pp_problem_is_whole(j, group % n, op % j->n_microbatches);
-    int kind = group / n;
+    int kind = pp_problem_kind(j, op);
+    bool whole = kind != PP_PROBLEM_F && pp_problem_is_whole(j, op);
     kind = !whole ? kind : kind == PP_PROBLEM_I ? LOAD_WHOLE : LOAD_NONE;
-    return kind * n + group % n;
+    return kind * j->graph->n_stages + pp_problem_stage(j, op);
+}
+
+/* Numbers the ops: fills first, microbatch and group. */
+static void number_ops(struct pp_search_problem *j)
+{
+    const struct pp_graph *g = j->graph;
+    int groups = j->n_kinds * g->n_stages;
+    int32_t op = 0;
+    for (int group = 0; group < groups; group++) {
+        int copy = pp_copy_number(g, group % g->n_stages);
+        j->first[group] = op;
+        for (int m = 0; m < j->n_microbatches; m++) {
+            if (j->copy && j->copy[m] != copy)
+                continue;
+            j->microbatch[op] = m;
+            j->group[op++] = group;
+        }
+    }
+    j->first[groups] = op;
 }
 
 static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
@@ -55,10 +73,9 @@ static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
     for (int32_t op = 0; op < (int32_t)n; op++) {
         double time = 0;
         w.action = pp_problem_action(j, op);
-        if (w.action.op != PP_W ||
-            !pp_problem_is_whole(j, w.action.stage, w.action.microbatch))
+        w.k = op - j->first[j->group[op]];
+        if (w.action.op != PP_W || !pp_problem_is_whole(j, op))
             time = costs->time(costs->ctx, w.action);
-        j->group[op] = op / j->n_microbatches;
         j->load[op] = load_of(j, op);
         pp_ops_add(&j->ops, j->graph->stages[w.action.stage].row, time);
         if (pp_deps(j->graph, w.action, visit, &w))
@@ -96,10 +113,13 @@ static void init_loads(struct pp_search_problem *j,
 static int allocate(struct pp_search_problem *j, size_t n, struct pp_err *err)
 {
     size_t rows = (size_t)j->graph->n_rows, loads = N_LOADS;
+    size_t groups = (size_t)(j->n_kinds * j->graph->n_stages);
     loads *= (size_t)j->graph->n_stages;
     if (pp_ops_init(&j->ops, n, rows, true, err))
         return -1;
     j->ops.late = pp_calloc(rows, sizeof *j->ops.late);
+    j->first = pp_calloc(groups + 1, sizeof *j->first);
+    j->microbatch = pp_calloc(n, sizeof *j->microbatch);
     j->group = pp_calloc(n, sizeof *j->group);
     j->n_whole = pp_calloc((size_t)j->graph->n_stages, sizeof *j->n_whole);
     j->load = pp_calloc(n, sizeof *j->load);
@@ -135,9 +155,8 @@ static void mix_backward(struct pp_search_problem *j,
         double weight = time_on_stage(costs, s, PP_W);
         if (pp_problem_whole_saves(costs, s)) {
             double apart = late && weight > 0 ? floor(before / weight) : 0;
-            j->n_whole[s] = apart < j->n_microbatches
-                                ? j->n_microbatches - (int32_t)apart
-                                : 0;
+            double n = pp_problem_passing(j, s);
+            j->n_whole[s] = (int32_t)fmax(0, n - apart);
         }
         before += time_on_stage(costs, s, PP_I);
     }
@@ -147,24 +166,28 @@ int pp_search_problem_init(struct pp_search_problem *j,
                            const struct pp_schedule *s,
                            enum pp_backward backward,
                            const struct pp_costs *costs,
-                           const struct pp_memory_limit *room,
+                           const struct pp_memory_limit *room, const int *copy,
                            struct pp_err *err)
 {
+    int copies = s->graph->n_copies;
     *j = (struct pp_search_problem){.graph = s->graph,
                                     .n_microbatches = s->n_microbatches,
-                                    .n_kinds = backward ? 3 : 2};
-    if (s->graph->n_copies > 1 || s->graph->n_slices > 1)
+                                    .n_kinds = backward ? 3 : 2,
+                                    .copy = copy};
+    if ((copies > 1 && !copy) || s->graph->n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s orders whole sequences on one copy of the weights, "
                        "not slices or copies",
                        s->kind);
-    int64_t n = (int64_t)j->n_kinds * s->graph->n_stages * s->n_microbatches;
+    int64_t n =
+        (int64_t)j->n_kinds * (s->graph->n_stages / copies) * s->n_microbatches;
     if (n > INT32_MAX / 4)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d stages of %d microbatches are too many to search",
                        s->graph->n_stages, s->n_microbatches);
     if (allocate(j, (size_t)n, err))
         return -1;
+    number_ops(j);
     if (backward == PP_BACKWARD_MIXED || backward == PP_BACKWARD_LATE)
         mix_backward(j, costs, backward == PP_BACKWARD_LATE);
     init_loads(j, room);
@@ -175,6 +198,8 @@ void pp_search_problem_finish(struct pp_search_problem *j)
 {
     pp_ops_finish(&j->ops);
     free(j->n_whole);
+    free(j->first);
+    free(j->microbatch);
     free(j->group);
     free(j->load);
     free(j->taken);

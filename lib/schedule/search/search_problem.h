@@ -2,8 +2,9 @@
 /* search_problem - the work to be ordered, as flat arrays, and orders of it;
  * private to lib/schedule/search.
  *
- * An op is one compute action, numbered by kind, then stage, then microbatch.
- * Microbatches stay in order within each kind of each stage. If they are alike
+ * An op is one compute action, numbered by kind, then stage, then microbatch:
+ * of the microbatches that pass through the stage's copy of the weights. They
+ * stay in order within each kind of each stage. If they are alike
  * nothing is lost by that, and weight gradients stay in canonical order. An
  * order of the work is one array: for each rank in turn, a permutation of the
  * ops of its row. */
@@ -36,6 +37,9 @@ enum pp_backward {
 struct pp_search_problem {
     const struct pp_graph *graph;
     int n_microbatches, n_kinds; /* 3, or 2 if backward is whole */
+    const int *copy;     /* per microbatch: its copy of the weights; NULL: 0 */
+    int32_t *first;      /* per group, and one more: its first op */
+    int32_t *microbatch; /* per op */
     /* Edges join ops of two stages. late is what the objective adds to the end
      * of a rank; 0 for the makespan. */
     struct pp_ops ops;
@@ -48,24 +52,31 @@ struct pp_search_problem {
     double slack; /* rounding by which sums of loads may exceed a limit */
 };
 
-/* Fills j with all work of s's graph. costs is borrowed for the call, room's
- * arrays for the life of j. */
+/* Fills j with all work of s's graph. costs is borrowed for the call, the
+ * arrays of room, and copy, for the life of j. */
 int pp_search_problem_init(struct pp_search_problem *j,
                            const struct pp_schedule *s,
                            enum pp_backward backward,
                            const struct pp_costs *costs,
-                           const struct pp_memory_limit *room,
+                           const struct pp_memory_limit *room, const int *copy,
                            struct pp_err *err) PP_MUST_USE;
 /* Reports if a whole backward of a stage takes less time than I and W. */
 bool pp_problem_whole_saves(const struct pp_costs *costs, int stage);
 
 void pp_search_problem_finish(struct pp_search_problem *j);
 
+/* Returns the op of the k-th microbatch of a stage. */
 static inline int32_t pp_problem_op(const struct pp_search_problem *j, int kind,
-                                    int stage, int microbatch)
+                                    int stage, int k)
 {
-    return (int32_t)((kind * j->graph->n_stages + stage) * j->n_microbatches +
-                     microbatch);
+    return j->first[kind * j->graph->n_stages + stage] + k;
+}
+
+/* Returns how many microbatches pass through a stage. */
+static inline int32_t pp_problem_passing(const struct pp_search_problem *j,
+                                         int stage)
+{
+    return j->first[stage + 1] - j->first[stage];
 }
 
 static inline int pp_problem_kind(const struct pp_search_problem *j, int32_t op)
@@ -79,23 +90,22 @@ static inline int pp_problem_stage(const struct pp_search_problem *j,
     return j->group[op] % j->graph->n_stages;
 }
 
-/* Reports if the backward of a stage runs whole for a microbatch. */
+/* Reports if an op, I or W, is of a backward that runs whole. */
 static inline bool pp_problem_is_whole(const struct pp_search_problem *j,
-                                       int stage, int microbatch)
+                                       int32_t op)
 {
-    return j->n_kinds == 2 || microbatch < j->n_whole[stage];
+    return j->n_kinds == 2 ||
+           op - j->first[j->group[op]] < j->n_whole[pp_problem_stage(j, op)];
 }
 
 static inline struct pp_action
 pp_problem_action(const struct pp_search_problem *j, int32_t op)
 {
     static const uint8_t split[] = {PP_F, PP_I, PP_W};
-    int group = op / j->n_microbatches, kind = group / j->graph->n_stages;
-    int stage = group % j->graph->n_stages, microbatch = op % j->n_microbatches;
-    bool whole =
-        kind == PP_PROBLEM_I && pp_problem_is_whole(j, stage, microbatch);
-    return (struct pp_action){.stage = stage,
-                              .microbatch = microbatch,
+    int kind = pp_problem_kind(j, op);
+    bool whole = kind == PP_PROBLEM_I && pp_problem_is_whole(j, op);
+    return (struct pp_action){.stage = pp_problem_stage(j, op),
+                              .microbatch = j->microbatch[op],
                               .peer = -1,
                               .op = whole ? PP_B : split[kind]};
 }
