@@ -291,6 +291,7 @@ static void search(struct mesh_job *j)
                     ? (int)s->machine.levels[0].size
                     : (int)j->gpus,
         .fixed = j->fixed,
+        .n_rows = (size_t)(j->top > j->row ? j->top : j->row),
         .n_plans = (size_t)(j->plans ? j->plans : DEFAULT_PLANS),
         .promising = !j->plans,
         .progress = progress,

@@ -8,6 +8,9 @@
 #include "draw/page.h"
 #include "ppmesh.h"
 
+/* The least share of a step that is named. */
+#define WORTH_SAYING 0.005
+
 void mesh_format(const struct pp_mesh_row *row, char text[MESH_TEXT])
 {
     const struct pp_mesh *m = &row->request.shard.mesh;
@@ -27,7 +30,7 @@ void mesh_format_modes(const struct pp_mesh_row *row, char text[MESH_TEXT])
     const struct pp_split_request *q = &row->request;
     int64_t stages = q->n_ranks * q->n_chunks, n[PP_N_RECOMPUTES] = {0};
     for (int64_t s = 0; s < stages; s++)
-        n[q->stage_modes ? q->stage_modes[s] : PP_RECOMPUTE_NONE]++;
+        n[q->stage_modes ? q->stage_modes[s] : q->recompute]++;
     for (int r = 0; r < PP_N_RECOMPUTES; r++)
         if (n[r] == stages) {
             snprintf(text, MESH_TEXT, "%s", pp_recompute_names[r]);
@@ -45,6 +48,11 @@ static struct planner_speed speed_of(const struct pp_mesh_row *row)
                             row->request.n_microbatches);
 }
 
+static bool recomputes(const struct pp_split_request *q)
+{
+    return q->stage_modes || q->recompute != PP_RECOMPUTE_NONE;
+}
+
 /* Writes what binds a plan. */
 static void format_reason(const struct mesh_job *j,
                           const struct pp_mesh_row *row,
@@ -54,7 +62,7 @@ static void format_reason(const struct mesh_job *j,
     int most = 0;
     for (int k = 1; k < PP_N_MESH_SHARES; k++)
         most = shares[k] > shares[most] ? k : most;
-    if (row->request.stage_modes)
+    if (recomputes(&row->request))
         snprintf(text, 160,
                  "memory binds: stages recompute; then %s takes most, %.1f %%",
                  pp_mesh_share_names[most], 100 * shares[most]);
@@ -67,6 +75,54 @@ static void format_reason(const struct mesh_job *j,
                  pp_mesh_share_names[most], 100 * shares[most]);
 }
 
+/* The shares of a row's step that it would save. */
+struct gains {
+    double memory, link[PP_MAX_LEVELS];
+};
+
+static int find_gains(struct mesh_job *j, const struct pp_mesh_row *row,
+                      struct gains *g)
+{
+    const struct pp_split_request *q = &row->request;
+    struct pp_err *err = &j->split.t.err;
+    double step;
+    *g = (struct gains){.memory = 0};
+    for (size_t k = 0; k < q->machine->n_levels; k++) {
+        if (pp_mesh_faster(row, k, &step, err))
+            return -1;
+        g->link[k] = 1 - step / row->step;
+    }
+    if (!recomputes(q) || !pp_split_trainer(q)->modes)
+        return 0;
+    if (pp_mesh_larger(row, (size_t)1 << 30, &step, err))
+        return -1;
+    g->memory = fmax(0, 1 - step / row->step);
+    return 0;
+}
+
+/* Writes what more memory and faster links would save, or nothing. */
+static void format_gains(const struct mesh_job *j, const struct gains *g,
+                         char text[160])
+{
+    const struct pp_machine *m = &j->split.machine;
+    const char *sign = "with twice the bandwidth";
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t k = 0; k < m->n_levels; k++) {
+        if (g->link[k] < WORTH_SAYING)
+            continue;
+        n += (size_t)snprintf(text + n, 160 - n, "%s %s: %.1f %% less", sign,
+                              m->n_levels == 1    ? "of links"
+                              : m->levels[k].size ? "in a node"
+                                                  : "between nodes",
+                              100 * g->link[k]);
+        sign = ",";
+    }
+    if (g->memory >= WORTH_SAYING)
+        snprintf(text + n, 160 - n, "%swith 1 GiB more memory: %.1f %% less",
+                 n ? "; " : "", 100 * g->memory);
+}
+
 /* --- the table --- */
 
 static int print_row(struct mesh_job *j, const char *label,
@@ -76,8 +132,10 @@ static int print_row(struct mesh_job *j, const char *label,
     char mesh[MESH_TEXT], modes[MESH_TEXT], memory[32], tokens[PP_AXIS_TEXT],
         reason[160], text[320] = "";
     size_t n = 0;
+    struct gains gains;
     const struct planner_speed v = speed_of(row);
-    if (pp_mesh_shares(row, shares, &j->split.t.err))
+    if (pp_mesh_shares(row, shares, &j->split.t.err) ||
+        find_gains(j, row, &gains))
         return -1;
     mesh_format(row, mesh);
     mesh_format_modes(row, modes);
@@ -96,6 +154,9 @@ static int print_row(struct mesh_job *j, const char *label,
     format_reason(j, row, shares, reason);
     snprintf(text, sizeof text, "recomputation %s; %s", modes, reason);
     tool_entry(f, 4, "", text);
+    format_gains(j, &gains, text);
+    if (text[0])
+        tool_entry(f, 4, "", text);
     return 0;
 }
 
@@ -166,8 +227,10 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
     const struct pp_mesh *m = &row->request.shard.mesh;
     const struct planner_speed v = speed_of(row);
     double shares[PP_N_MESH_SHARES];
+    struct gains gains;
     char order[PP_MESH_ORDER_TEXT], reason[160];
-    if (pp_mesh_shares(row, shares, &j->split.t.err))
+    if (pp_mesh_shares(row, shares, &j->split.t.err) ||
+        find_gains(j, row, &gains))
         return -1;
     pp_mesh_write_order(m, order);
     format_reason(j, row, shares, reason);
@@ -188,7 +251,7 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
         pp_json_string(
             w, NULL,
             modes[row->request.stage_modes ? row->request.stage_modes[s]
-                                           : PP_RECOMPUTE_NONE]);
+                                           : row->request.recompute]);
     pp_json_end(w);
     pp_json_string(w, "schedule", row->request.kind);
     pp_json_real(w, "step_seconds", row->step);
@@ -202,6 +265,11 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
         pp_json_real(w, pp_mesh_share_names[k], shares[k]);
     pp_json_end(w);
     pp_json_string(w, "reason", reason);
+    pp_json_real(w, "saved_by_1_gib", gains.memory);
+    pp_json_array(w, "saved_by_links", PP_JSON_INLINE);
+    for (size_t k = 0; k < j->split.machine.n_levels; k++)
+        pp_json_real(w, NULL, gains.link[k]);
+    pp_json_end(w);
     pp_json_end(w);
     return 0;
 }

@@ -64,6 +64,10 @@ struct mesh_search {
     } nodes;
     struct pp_heap heap;
     size_t heap_capacity;
+    struct {
+        uint32_t *items; /* nodes */
+        size_t n, capacity;
+    } aside;
     struct shape_link *buckets[PP_MESH_BUCKETS];
     struct {
         struct taken *items;
@@ -73,6 +77,55 @@ struct mesh_search {
     double resolved; /* least bound of what was planned */
     double nearest;  /* least need of what does not fit */
 };
+
+/* --- rows --- */
+
+static bool same_mesh(const struct pp_mesh *a, const struct pp_mesh *b)
+{
+    return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep &&
+           a->pp == b->pp && a->dp == b->dp &&
+           a->experts_over_tp == b->experts_over_tp;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct pp_mesh_row *x = a, *y = b;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Returns the row of a mesh, or NULL. */
+static struct pp_mesh_row *row_of(const struct mesh_search *x,
+                                  const struct pp_mesh *m)
+{
+    for (size_t i = 0; i < x->found->n_rows; i++)
+        if (same_mesh(&x->found->rows[i].request.shard.mesh, m))
+            return &x->found->rows[i];
+    return NULL;
+}
+
+/* Adds a row, or puts it in the place of a longer one of its mesh. */
+static void add_row(struct mesh_search *x, const struct pp_mesh_row *row)
+{
+    struct pp_mesh_found *f = x->found;
+    struct pp_mesh_row *was = row_of(x, &row->request.shard.mesh);
+    x->best = fmin(x->best, row->step);
+    if (!was) {
+        pp_array_reserve(&f->rows, &f->capacity, f->n_rows + 1,
+                         sizeof *f->rows);
+        f->rows[f->n_rows++] = *row;
+    } else if (row->step < was->step) {
+        *was = *row;
+    }
+    qsort(f->rows, f->n_rows, sizeof *f->rows, by_step);
+}
+
+/* Returns the step of the last row that is asked for: no longer one changes
+ * anything. */
+static double longest(const struct mesh_search *x)
+{
+    const struct pp_mesh_found *f = x->found;
+    return f->n_rows < x->p->n_rows ? INFINITY : f->rows[x->p->n_rows - 1].step;
+}
 
 /* --- requests --- */
 
@@ -219,7 +272,7 @@ static void add_shape(struct mesh_search *x, const struct node *of,
 {
     int only = x->p->fixed.recompute;
     struct pp_mesh_least any = pp_mesh_shape_least(shape, b, PP_N_RECOMPUTES);
-    if (any.bound >= x->best)
+    if (any.bound >= longest(x))
         return;
     for (int mode = 0; mode <= PP_N_RECOMPUTES; mode++) {
         if ((only >= 0 && mode != only) || !has_mode(x, mode))
@@ -237,7 +290,7 @@ static void add_shape(struct mesh_search *x, const struct node *of,
                                fmax(of->bound, l.bound),
                                fmax(of->bound, l.estimate)};
         x->found->n_bounds++;
-        if (isfinite(n.bound) && n.bound < x->best)
+        if (isfinite(n.bound) && n.bound < longest(x))
             add_node(x, n);
         if (enough)
             return;
@@ -290,7 +343,7 @@ static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
     struct pp_mesh_least least =
         pp_mesh_least(c->mesh.pp, (int)q.n_microbatches, &b);
     *fits = isfinite(least.bound);
-    if (!*fits || least.bound >= x->best)
+    if (!*fits || least.bound >= longest(x))
         return;
     PP_VEC_PUSH(&x->candidates, *c);
     add_node(x, (struct node){x->candidates.n - 1, NULL, 0, least.bound,
@@ -325,8 +378,8 @@ static void keep_split(const struct pp_split_plan *plan, struct pp_arena *a,
         any |= modes[s] != PP_RECOMPUTE_NONE;
     }
     q->bounds = bounds;
-    q->stage_modes = any ? modes : NULL;
-    q->recompute = PP_RECOMPUTE_NONE;
+    if (q->recompute_auto)
+        q->stage_modes = any ? modes : NULL;
     q->recompute_auto = false;
 }
 
@@ -348,35 +401,6 @@ static void plan_row(const struct pp_split_request *q, struct pp_arena *a,
         keep_split(&plan, a, &row->request);
     }
     pp_split_plan_finish(&plan);
-}
-
-static bool same_mesh(const struct pp_mesh *a, const struct pp_mesh *b)
-{
-    return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep &&
-           a->pp == b->pp && a->dp == b->dp &&
-           a->experts_over_tp == b->experts_over_tp;
-}
-
-static int by_step(const void *a, const void *b)
-{
-    const struct pp_mesh_row *x = a, *y = b;
-    return (x->step > y->step) - (x->step < y->step);
-}
-
-/* Adds a row, or puts it in the place of a longer one of its mesh. */
-static void add_row(struct mesh_search *x, const struct pp_mesh_row *row)
-{
-    struct pp_mesh_found *f = x->found;
-    x->best = fmin(x->best, row->step);
-    for (size_t i = 0; i < f->n_rows; i++)
-        if (same_mesh(&f->rows[i].request.shard.mesh,
-                      &row->request.shard.mesh)) {
-            if (row->step < f->rows[i].step)
-                f->rows[i] = *row;
-            return;
-        }
-    pp_array_reserve(&f->rows, &f->capacity, f->n_rows + 1, sizeof *f->rows);
-    f->rows[f->n_rows++] = *row;
 }
 
 /* Returns what plans took that are like those of a node, or NULL. */
@@ -730,21 +754,34 @@ static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
 
 /* --- the search --- */
 
-static void visit(struct mesh_search *x)
+/* Reports whether a node may give the best row. The first visit asks for an
+ * estimate below that row, or for a mesh that has no row. */
+static bool is_wanted(const struct mesh_search *x, const struct node *n,
+                      bool again)
+{
+    const struct pp_mesh *m = &x->candidates.items[n->candidate].mesh;
+    double least = x->p->promising && !again ? n->estimate : n->bound;
+    return least < x->best || (!again && !row_of(x, m));
+}
+
+/* Visits nodes by their estimates, and puts aside what is not wanted. */
+static void visit(struct mesh_search *x, bool again)
 {
     const struct pp_mesh_problem *p = x->p;
     while (x->heap.n > 0 && !x->found->stopped &&
            x->found->n_plans < p->n_plans) {
         uint32_t at = pp_heap_pop(&x->heap);
         const struct node n = x->nodes.items[at];
-        if (n.bound >= x->best || (n.shape && postpone(x, at)))
+        if (n.bound >= longest(x) || (n.shape && postpone(x, at)))
             continue;
-        if (p->promising && n.shape && n.estimate >= x->best) {
+        if (p->promising && !again && n.shape && n.estimate >= longest(x)) {
             pp_heap_push(&x->heap, at);
             return;
         }
         const struct mesh_candidate c = x->candidates.items[n.candidate];
-        if (!n.shape && !c.ordered)
+        if (!is_wanted(x, &n, again))
+            PP_VEC_PUSH(&x->aside, at);
+        else if (!n.shape && !c.ordered)
             expand_orders(x, c);
         else if (n.shape)
             plan_node(x, &n);
@@ -753,6 +790,17 @@ static void visit(struct mesh_search *x)
         if (p->progress)
             x->found->stopped |= p->progress(p->ctx, x->found->n_meshes,
                                              x->found->n_plans, x->best);
+    }
+}
+
+/* Visits the most promising nodes, and then all others that may give the best
+ * row. */
+static void visit_twice(struct mesh_search *x)
+{
+    for (int again = 0; again <= 1; again++) {
+        visit(x, again);
+        while (x->aside.n > 0)
+            pp_heap_push(&x->heap, x->aside.items[--x->aside.n]);
     }
 }
 
@@ -785,14 +833,13 @@ void pp_mesh_search(const struct pp_mesh_problem *p,
     pp_mesh_classes_init(&x.classes, &found->arena, &one);
     x.units = pp_arena_alloc(&x.arena, x.classes.n, sizeof *x.units);
     add_meshes(&x);
-    visit(&x);
+    visit_twice(&x);
     plan_obvious(&x);
     set_bound(&x);
-    if (found->n_rows > 0)
-        qsort(found->rows, found->n_rows, sizeof *found->rows, by_step);
     free(x.candidates.items);
     free(x.nodes.items);
     free(x.heap.items);
+    free(x.aside.items);
     free(x.taken.items);
     pp_arena_finish(&x.arena);
 }

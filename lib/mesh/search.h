@@ -47,8 +47,9 @@ struct pp_mesh_problem {
     int64_t global_batch; /* sequences */
     int node;             /* ranks of a node */
     struct pp_mesh_fixed fixed;
+    size_t n_rows;  /* meshes to find, the best ones; >= 1 */
     size_t n_plans; /* the most that are planned exactly */
-    bool promising; /* only while an estimate is below the best step */
+    bool promising; /* first those whose estimate is below these rows */
     /* Called now and then; returns whether to stop with the best so far. May be
      * NULL. */
     bool (*progress)(void *ctx, size_t n_meshes, size_t n_plans, double best);
@@ -79,8 +80,8 @@ struct pp_mesh_row {
 
 struct pp_mesh_found {
     struct pp_arena arena;
-    struct pp_mesh_row *rows; /* those that fit, each the best of its mesh, by
-                                 step */
+    struct pp_mesh_row *rows; /* those that fit, each the best found of its
+                                 mesh, by step */
     size_t n_rows, capacity;
     struct pp_mesh_row obvious; /* tp as large as a node, the fewest pipeline
                                    ranks, an even split and 1f1b; step 0: there
@@ -96,6 +97,16 @@ struct pp_mesh_found {
 /* Searches. Finish found. */
 void pp_mesh_search(const struct pp_mesh_problem *p,
                     struct pp_mesh_found *found);
+
+/* Sets *step to the step of a row if the links of a level of the machine were
+ * twice as fast. */
+int pp_mesh_faster(const struct pp_mesh_row *row, size_t level, double *step,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* Sets *step to the step of a row's mesh and kind with so many bytes more on
+ * each rank, which may save recomputation. */
+int pp_mesh_larger(const struct pp_mesh_row *row, size_t bytes, double *step,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Fills the shares of the step of a row. */
 int pp_mesh_shares(const struct pp_mesh_row *row,

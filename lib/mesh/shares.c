@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* shares - the parts of the step of a plan: what ranks do in it in the mean.
- * The time of exchanges is that by which compute actions are shorter without
- * them. */
+/* shares - the parts of the step of a plan, and the step with faster links. The
+ * parts are what ranks do in the mean. The time of exchanges is that by which
+ * compute actions are shorter without them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +96,44 @@ static int share_out(const struct pp_mesh_row *row,
     }
     pp_schedule_finish(&s);
     return rc;
+}
+
+static int plan_step(const struct pp_split_request *q, double *step,
+                     struct pp_err *err)
+{
+    struct pp_split_plan plan;
+    int rc =
+        pp_split_plan(q, &plan, err) || pp_split_step_seconds(&plan, step, err)
+            ? -1
+            : 0;
+    pp_split_plan_finish(&plan);
+    return rc;
+}
+
+int pp_mesh_faster(const struct pp_mesh_row *row, size_t level, double *step,
+                   struct pp_err *err)
+{
+    struct pp_machine machine = *row->request.machine;
+    struct pp_split_request q = row->request;
+    struct pp_profile profile = {0};
+    machine.levels[level].bandwidth *= 2;
+    q.machine = &machine;
+    set_free(&q, 0, &profile);
+    q.profile = &profile;
+    int rc = plan_step(&q, step, err);
+    free(profile.units);
+    return rc;
+}
+
+int pp_mesh_larger(const struct pp_mesh_row *row, size_t bytes, double *step,
+                   struct pp_err *err)
+{
+    struct pp_split_request q = row->request;
+    q.memory_bytes += bytes;
+    q.bounds = NULL;
+    q.stage_modes = NULL;
+    q.recompute_auto = true;
+    return plan_step(&q, step, err);
 }
 
 int pp_mesh_shares(const struct pp_mesh_row *row,

@@ -48,6 +48,35 @@ setup() {
         table.json
 }
 
+@test "rows are different meshes, and say what memory and links would save" {
+    ppmesh -q "${on8[@]}" --memory 3GiB --json bf16.json >table.json
+    jq -e '.plans | length > 4 and
+        (map([.tp, .cp, .pp, .dp]) | unique | length) == length' table.json
+    ppmesh -q "${on8[@]}" --memory 3GiB --row 3 bf16.json |
+        ppsched --stats >third.json
+    [ "$(jq '.plans[2].step_seconds' table.json)" = "$(jq .step third.json)" ]
+    one() {
+        ppmesh -q "${on8[@]}" --fix tp=8,pp=1,schedule=1f1b,recompute=none \
+            --top 1 --json "$@" bf16.json
+    }
+    one --link 100GB,10GB >slow.json
+    one --link 100GB,20GB >fast.json
+    jq -e --slurpfile fast fast.json '.plans[0] | .saved_by_links[1] > 0.01 and
+        (.saved_by_links[1] - 1 + $fast[0].plans[0].step_seconds / .step_seconds |
+        fabs) < 1e-9' slow.json
+    narrow() {
+        ppmesh -q "${on8[@]}" --fix tp=1,cp=1,pp=4,dp=2,schedule=1f1b --top 1 \
+            --memory "$1" --json bf16.json
+    }
+    narrow 1600MiB >narrow.json
+    narrow 2624MiB >wide.json
+    jq -e --slurpfile wide wide.json '.plans[0] | .saved_by_1_gib > 0.01 and
+        .saved_by_1_gib <= 1 - $wide[0].plans[0].step_seconds / .step_seconds +
+        1e-9' narrow.json
+    ppmesh -q -t "${on8[@]}" --memory 3GiB bf16.json >table
+    grep -q "^    with twice the bandwidth in a node: [0-9.]* % less" table
+}
+
 @test "less memory takes more time, or nothing fits" {
     step() {
         ppmesh -q "${on8[@]}" --plans 8 --fix tp=1,cp=1,pp=4,dp=2 --memory "$1" \

@@ -425,6 +425,7 @@ static void test_search(void)
                                               .order = -1,
                                               .experts_over_tp = -1,
                                               .recompute = -1},
+                                    .n_rows = 1,
                                     .n_plans = 400};
         /* A little more than the least with which something fits. */
         x.request.memory_bytes = 1;
