@@ -66,6 +66,22 @@ static struct pp_state_bytes fsdp_state(size_t weights, size_t sum)
                                    optimizer};
 }
 
+/* Returns the state of a unit that trains adapters alone: gradients, and an
+ * owner's part of moments and master weights, which are as large each. */
+static struct pp_state_bytes adapter_state(const struct pp_mesh *mesh,
+                                           const struct pp_precision *types,
+                                           size_t weights, size_t sum)
+{
+    double owners = (double)pp_mesh_owners(mesh);
+    double states = types->element_bytes < types->accumulator_bytes ? 3 : 2;
+    size_t held = pp_mesh_divides_weights(mesh)
+                      ? pp_size_of((double)weights / owners)
+                      : weights;
+    held = held < sum ? held : sum;
+    size_t gradients = pp_size_of((double)(sum - held) / (1 + states / owners));
+    return (struct pp_state_bytes){held, gradients, sum - held - gradients};
+}
+
 /* Returns the state of a unit. If the manifest has only the sum, the weights
  * follow from the parameters, which is exact without tp and ep. */
 static struct pp_state_bytes state_of(const struct ppsched *p,
@@ -81,6 +97,8 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
     size_t sum = pp_size_of(ceil(u->state_bytes));
     if (u->weight_bytes > 0)
         s.weights = pp_size_of(u->weight_bytes);
+    if (u->frozen_flops > 0)
+        return adapter_state(mesh, types, s.weights, sum);
     if (pp_mesh_divides_weights(mesh) && ppsched_trainer(p) == pp_trainers)
         return divided_state(u, types, s.weights, sum);
     s.weights = s.weights < sum ? s.weights : sum;

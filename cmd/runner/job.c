@@ -298,6 +298,15 @@ static int open_adapter(struct runner *p)
                          pp_lora_scale(want), dir);
 }
 
+/* Leaves the base of adapters in its files, if a CPU reads it there: not if
+ * ranks divide it, or a check compares weights. */
+static void map_base(struct runner *p)
+{
+    p->model.maps = p->model.lora && p->job.device && p->job.device->is_host &&
+                    !p->options.verify &&
+                    !pp_mesh_divides_weights(&p->manifest.mesh);
+}
+
 static int find_weights(struct runner *p)
 {
     const struct runner_options *o = &p->options;
@@ -320,7 +329,18 @@ static int find_weights(struct runner *p)
         return -1;
     p->job.weights = p->weights;
     p->job.weights_path = path;
+    map_base(p);
     return 0;
+}
+
+/* Opens the weights of a plan of memory that counts those in files. */
+static int plan_weights(struct runner *p)
+{
+    const char *source = p->manifest.model.source;
+    return p->model.lora && (p->options.weights || (pp_file_is_dir(source) &&
+                                                    pp_tensors_exist(source)))
+               ? find_weights(p)
+               : 0;
 }
 
 int runner_open_weights(struct runner *p, const char *manifest)
@@ -390,7 +410,7 @@ int runner_prepare(struct runner *p, const char *manifest)
                        "--top-k: '%zu' is more than the vocabulary of %zu",
                        j->top_k, p->model.vocab);
     if (p->options.plan)
-        return runner_open_data(p);
+        return runner_open_data(p) || plan_weights(p) ? -1 : 0;
     return runner_open_data(p) || runner_routing_open(p) ||
                    p->hooks->prepare(p) || find_weights(p)
                ? -1

@@ -149,9 +149,9 @@ static void print_memory_json(const struct runner *p, int rank,
         fprintf(f, ", \"%s\": %zu", pp_memory_part_names[i], m->bytes.part[i]);
     fprintf(f,
             ", \"total\": %zu, \"host\": %zu, \"ranks\": %d, "
-            "\"channels\": %zu, \"stacks\": %zu}%s",
+            "\"channels\": %zu, \"stacks\": %zu, \"mapped\": %zu}%s",
             pp_rank_total(&m->bytes), m->host, row->ranks, row->channels,
-            row->stacks, last ? "\n]\n" : ",\n");
+            row->stacks, m->mapped, last ? "\n]\n" : ",\n");
 }
 
 /* Adds what n ranks take; the sum stays below SIZE_MAX. */
@@ -183,14 +183,21 @@ static void print_threads(const struct runner *p,
                  text[0], ranks, text[1]);
 }
 
-/* Says what offloaded activations take beside the table. */
-static void print_host(const struct runner *p,
-                       const struct runner_row_memory *rows)
+/* Says what offloaded activations and mapped weights take beside the table. */
+static void print_beside(const struct runner *p,
+                         const struct runner_row_memory *rows)
 {
-    size_t most = 0;
+    size_t most = 0, mapped = 0;
     char text[32];
-    for (int r = 0; r < p->job.schedule->graph->n_rows; r++)
+    for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
         most = rows[r].rank.host > most ? rows[r].rank.host : most;
+        mapped = rows[r].rank.mapped > mapped ? rows[r].rank.mapped : mapped;
+    }
+    pp_format_short_size(mapped, text);
+    if (mapped)
+        tool_say(p->tool, TOOL_DETAIL,
+                 "a rank reads up to %s of frozen weights in their files",
+                 text);
     pp_format_short_size(most, text);
     if (most)
         tool_say(p->tool, TOOL_DETAIL,
@@ -324,7 +331,7 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
         rc = say_step(p);
     if (rc == 0) {
         print_threads(p, rows);
-        print_host(p, rows);
+        print_beside(p, rows);
         rc = o->plan ? 0 : refuse_machine(p, need);
     }
     free(rows);

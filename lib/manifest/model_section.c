@@ -193,12 +193,10 @@ static int read_state(const struct pp_value *at, bool first,
         return 0;
     if (pp_value_get_real(at, "state_bytes", 0, PP_MAX_COST, &u->state_bytes))
         return -1;
-    /* Manifests of version 0.2 do not have it. Ranks may divide the weights of
-     * a frozen unit, so that its state is less. */
+    /* Manifests of version 0.2 do not have it. Ranks may divide weights without
+     * a gradient, so that the state is less. */
     return pp_value_find(at, "weight_bytes", &member)
-               ? pp_value_get_real(at, "weight_bytes", 0,
-                                   u->role == PP_ROLE_TRAINED ? u->state_bytes
-                                                              : PP_MAX_COST,
+               ? pp_value_get_real(at, "weight_bytes", 0, PP_MAX_COST,
                                    &u->weight_bytes)
                : 0;
 }

@@ -234,6 +234,33 @@ static size_t generator_params(const struct pp_model *m, struct pp_unit_id u,
     return n;
 }
 
+/* Reports whether a slot is a matrix that a product alone reads, or the
+ * embedding. */
+static bool may_map(struct pp_unit_id u, size_t slot)
+{
+    static const int products[] = {
+        PP_P_Q,           PP_P_K,         PP_P_V,          PP_P_ATTN_GATE,
+        PP_P_O,           PP_P_GATE,      PP_P_UP,         PP_P_DOWN,
+        PP_P_Q_A,         PP_P_Q_B,       PP_P_KV_A,       PP_P_KV_B,
+        PP_P_SHARED_GATE, PP_P_SHARED_UP, PP_P_SHARED_DOWN};
+    if (u.kind == PP_UNIT_EMBED || u.kind == PP_UNIT_HEAD)
+        return slot == PP_P_WEIGHT;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (u.kind == PP_UNIT_LAYER && products[i] == (int)slot)
+            return true;
+    return false;
+}
+
+static void map_products(struct pp_unit_id u, struct pp_tensor_info *table,
+                         size_t n)
+{
+    for (size_t slot = 0; slot < n; slot++) {
+        struct pp_tensor_info *t = &table[slot];
+        t->mapped = t->rows && t->frozen && !t->transposed && !t->by_load &&
+                    may_map(u, slot);
+    }
+}
+
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS])
 {
@@ -267,5 +294,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         }
     if (m->lora && u.kind == PP_UNIT_LAYER && trained)
         pp_lora_tensors(m->lora, out);
+    if (m->maps)
+        map_products(u, out, n);
     return n;
 }

@@ -48,6 +48,7 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
             .cols = p[i].cols,
             .count = 1,
             .trained = pp_tensor_changes(&p[i]),
+            .mapped = p[i].mapped,
             .used = p[i].n_dims > 1 ? used_of(m, u, i) : 0,
             .share = whole ? PP_SHARE_NONE : PP_SHARE_TENSOR,
             .n_parts = p[i].n_parts};
@@ -71,6 +72,24 @@ uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
     for (size_t i = 0; i < n; i++)
         sum += (uint64_t)w[i].rows * w[i].cols * w[i].count;
     return sum;
+}
+
+size_t pp_model_widened(const struct pp_model *m)
+{
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
+    size_t most = 0;
+    for (size_t i = 0; m->maps && i < pp_model_n_units(m); i++) {
+        size_t n = pp_unit_inventory(m, pp_model_unit(m, i), w), sum = 0;
+        for (size_t k = 0; k < n; k++) {
+            if (!w[k].mapped)
+                continue;
+            sum += w[k].rows * w[k].cols;
+            most = w[k].cols > most ? w[k].cols : most;
+        }
+        sum = sum < PP_WIDENED ? sum : PP_WIDENED;
+        most = sum > most ? sum : most;
+    }
+    return most;
 }
 
 uint64_t pp_model_n_params(const struct pp_model *m)

@@ -23,6 +23,7 @@ enum pp_share {
 struct pp_weight_group {
     size_t rows, cols, count;
     bool trained; /* a step may change them */
+    bool mapped;  /* tensor.h */
     size_t used;  /* number of them that a token is multiplied by */
     enum pp_share share;
     size_t n_parts; /* fewer than the ranks that divide it: each of these has a
@@ -33,6 +34,11 @@ struct pp_weight_group {
  * table: a table only has the number of parameters. */
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_N_LAYER_PARAMS]);
+
+/* A product reads so many elements of a mapped matrix at a time, or a whole
+ * row. pp_model_widened returns the most of the model; 0: nothing is mapped. */
+enum { PP_WIDENED = 1 << 20 };
+size_t pp_model_widened(const struct pp_model *m);
 
 /* Returns about pp_model_n_params, for a model whose sum may overflow. */
 double pp_model_estimate(const struct pp_model *m);

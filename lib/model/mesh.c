@@ -439,7 +439,7 @@ static void set_owned(struct pp_held *held, const struct pp_mesh *x,
         return;
     size_t n = pp_unit_params(m, u, table);
     held->all.owned = pp_owned_most(table, n, tp, &h);
-    bool same = held->all.dense == held->trained.dense &&
+    bool same = !m->maps && held->all.dense == held->trained.dense &&
                 held->all.experts == held->trained.experts;
     pp_table_keep_changing(table, n);
     held->trained.owned =
@@ -502,7 +502,8 @@ struct pp_held pp_mesh_held_evenly(const struct pp_mesh *x,
     bool in_layer = u.kind == PP_UNIT_LAYER || pp_unit_is_vision(u);
     size_t n = pp_unit_inventory(m, u, w);
     for (size_t i = 0; i < n; i++) {
-        add_group(&held.all, x, &w[i], in_layer);
+        if (!w[i].mapped)
+            add_group(&held.all, x, &w[i], in_layer);
         if (w[i].trained)
             add_group(&held.trained, x, &w[i], in_layer);
     }

@@ -221,6 +221,7 @@ struct pp_model {
                                           divide: of heads, hidden, vocab and
                                           moe.n_experts */
     const struct pp_lora *lora;        /* its adapters; borrowed; or NULL */
+    bool maps; /* matrices of frozen products are mapped (tensor.h) */
     const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
                                   tower has those of the whole model */
     /* A generator: a language model of its own behind this one, whose units

@@ -54,6 +54,8 @@ struct pp_tensor_info {
     bool by_load;      /* frozen, but a step may change it by the tokens of each
                           expert: the bias of a router */
     bool transposed;   /* the file has (cols, rows) */
+    bool mapped;       /* frozen, and it stays in its file as it is: it is not
+                          among the weights in memory */
     const char *tied_to; /* NULL, or the tensor that has its values */
     size_t n_equal;      /* in a table of a unit: 0, or the tensors that the row
                             stands for. They have a number each, which is '%' in the

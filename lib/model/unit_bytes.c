@@ -561,6 +561,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
                    : pp_line_bytes(pp_batch_device_bytes(c->tokens, c->ahead)) +
                          PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES;
     const size_t rotary[] = {c->rotary, c->generator_rotary};
+    if (c->widened)
+        sum += pp_line_bytes(times(c->widened, b->element_bytes));
     for (size_t k = 0; k < 2; k++)
         if (rotary[k])
             sum += 2 * pp_line_bytes(times(c->positions, rotary[k] / 2 * wide));

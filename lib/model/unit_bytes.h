@@ -119,6 +119,7 @@ struct pp_table_counts {
     size_t n_eval;    /* microbatches of an evaluation */
     size_t n_scores;  /* tokens that a scoring pass keeps */
     size_t score_width;  /* numbers of each */
+    size_t widened;      /* elements of mapped weights at a time */
     size_t n_references; /* positions with a log-probability of the base */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied

@@ -166,6 +166,59 @@ prefer() {
     [[ $stderr == *"the plan has none; make it with ppsplit --lora" ]]
 }
 
+# two NAME OPTION...: two steps with adapters of all products of the model in
+# $MODEL, as NAME.jsonl; B starts as zeros, and moves.
+two() {
+    ppsplit -q "${@:2}" --lora rank=4,alpha=8 "$MODEL" |
+        ppsched -q -s 1f1b -m 2 >"$1.json"
+    pprun -q --data "$DATA" --steps 2 --lr 1e-2 $TYPE "$1.json" >"$1.jsonl"
+}
+
+# in_place: a base that stays in its file has the numbers of one that is read, as
+# ranks that divide it do, and the same bits for all pipelines. Its memory is that
+# of the file.
+in_place() {
+    local o values
+    TYPE='--dtype fp64'
+    two read -p 1 --dp 2 --zero 3
+    for o in '-p 1 --dp 2' '-p 2 --dp 2 --tp 2'; do
+        # shellcheck disable=SC2086
+        two mapped $o
+        jq -se 'map(.loss) | (.[0] / .[2], .[1] / .[3]) - 1 | fabs < 1e-12' \
+            read.jsonl mapped.jsonl | sort -u | diff <(echo true) -
+    done
+    TYPE=
+    two one -p 1
+    two two -p 2
+    diff <(jq -c '[.loss, .grad_norm]' one.jsonl) <(jq -c '[.loss, .grad_norm]' two.jsonl)
+    # Behind 8 bytes and the header, whose length they are, are the values.
+    values=$(($(stat -Lc %s "$MODEL"/*.safetensors) - 8 -
+        $(od -An -tu8 -N8 "$MODEL"/*.safetensors)))
+    for o in '' '--init 1'; do
+        # shellcheck disable=SC2086
+        pprun -q --data "$DATA" $o --print-memory one.json
+    done | jq -se --argjson values "$values" '.[1][0].mapped == 0 and
+        (.[0][0].mapped / $values | . > 0.9 and . < 1) and
+        .[1][0].weights - .[0][0].weights >= .[0][0].mapped'
+}
+
+@test "the base stays in its file, as bf16, fp32 and blocks of fp8" {
+    # A head of more than a million elements is read in several blocks.
+    mkdir plain
+    pppack -q -l 48 --tp 2 -o even "$GOLDEN/data.jsonl"
+    jq '.vocab_size = 40000' "$GOLDEN/llama/model/config.json" >plain/config.json
+    ppsplit -q -p 1 plain | ppsched -q -s gpipe -m 2 >plain.json
+    for o in bf16 fp32; do
+        pprun -q --data even --init 1 --steps 1 --save $o --save-dtype $o plain.json
+        MODEL=$o/latest DATA=even in_place
+    done
+    for i in 1 2 3 4; do
+        echo "{\"input_ids\": [$i, 5, 9, 2, 11, 3, 17, $((i + 7))]}"
+    done >data.jsonl
+    pppack -q -l 8 --tp 2 -o short data.jsonl
+    MODEL=$GOLDEN/quantized/qwen3/model DATA=short in_place
+}
+
 @test "a checkpoint is an adapter of PEFT, which goes on beside its base alone" {
     plan llama -p 2 --lora "$GOLDEN/lora/llama"
     train llama 10

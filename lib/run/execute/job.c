@@ -7,8 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "model/inventory.h"
 #include "model/vision.h"
 #include "run/objectives/objective.h"
+#include "run/parameters/weights.h"
 #include "run/parts/stage.h"
 #include "schedule/memory/memory.h"
 
@@ -301,18 +303,26 @@ size_t pp_job_score_width(const struct pp_job *j)
     return j->generate.n ? 3 : 1 + j->entropy + 2 * j->top_k;
 }
 
+/* Returns the stages of a row that have a unit: 2 with two copies of it. */
+static size_t stages_with(const struct pp_job *j, int row, size_t unit)
+{
+    const struct pp_graph *g = j->schedule->graph;
+    size_t n = 0;
+    for (int s = 0; s < g->n_stages; s++)
+        n += g->stages[s].row == row && j->stages[s].first <= unit &&
+             j->stages[s].first + j->stages[s].n > unit;
+    return n;
+}
+
 /* Returns the rows that a rank of this row may score in a pass. */
 static size_t n_scores(const struct pp_job *j, int row)
 {
-    const struct pp_graph *g = j->schedule->graph;
     const struct pp_mesh x = row_mesh(j, row);
-    size_t n = 0, head = pp_model_n_own(j->model) - 1;
     bool scores = j->score || j->reference == PP_REFERENCE_BASE;
-    for (int s = 0; scores && s < g->n_stages; s++)
-        if (g->stages[s].row == row && j->stages[s].first <= head &&
-            j->stages[s].first + j->stages[s].n > head)
-            n = (size_t)j->schedule->n_microbatches *
-                (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1);
+    size_t n = scores && stages_with(j, row, pp_model_n_own(j->model) - 1)
+                   ? (size_t)j->schedule->n_microbatches *
+                         (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1)
+                   : 0;
     return scores ? most_of(n, PP_SCORES_PART) : 0;
 }
 
@@ -358,6 +368,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_scores = n_scores(j, row),
         .score_width = pp_job_score_width(j),
         .n_references = n_references(j),
+        .widened = pp_model_widened(j->model),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .ahead = j->model->n_mtp > 0,
@@ -386,15 +397,31 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     return c;
 }
 
+/* Returns the bytes of files that a unit of a row reads in place. If the row
+ * has the embedding, a tied head has none of its own. */
+static size_t mapped_bytes(const struct pp_job *j, int row, size_t unit)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    const struct pp_unit_id u = pp_model_unit(j->model, unit);
+    size_t n = j->model->maps ? pp_unit_params(j->model, u, table) : 0, sum = 0;
+    size_t embedding = pp_model_n_first(j->model) - 1;
+    for (size_t i = 0; i < n; i++)
+        if (!table[i].tied_to || !stages_with(j, row, embedding))
+            sum += pp_weights_mapped_bytes(j->weights, j->model, &table[i],
+                                           tensor_ranks(j, row));
+    return sum;
+}
+
 /* Adds the state of a stage. Forward passes alone keep weights only. */
 static void add_state(const struct pp_job *j, int stage,
-                      struct pp_rank_bytes *sum)
+                      struct pp_rank_memory *m)
 {
     const struct pp_precision types = types_of(j);
     bool adamw = j->optim.optimizer == PP_ADAMW_OPTIMIZER;
     const struct pp_unit_range *u = &j->stages[stage];
     int row = j->schedule->graph->stages[stage].row;
     for (size_t i = u->first; i < u->first + u->n; i++) {
+        m->mapped += mapped_bytes(j, row, i);
         struct pp_unit_id unit = pp_model_unit(j->model, i);
         const struct pp_mesh mesh = unit_mesh(j, row, unit);
         struct pp_held held = pp_mesh_held(&mesh, j->model, unit);
@@ -405,7 +432,7 @@ static void add_state(const struct pp_job *j, int stage,
                               : 0;
         if (!pp_job_trains(j))
             s.gradients = s.optimizer = 0;
-        pp_rank_add_state(sum, s);
+        pp_rank_add_state(&m->bytes, s);
     }
 }
 
@@ -442,7 +469,7 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
     m->bytes.part[PP_MEMORY_TABLES] = pp_table_bytes(&counts, &b);
     for (int s = 0; s < g->n_stages; s++)
         if (g->stages[s].row == row)
-            add_state(j, s, &m->bytes);
+            add_state(j, s, m);
     return (pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, row, m, err)) ||
                    (pp_job_forwards(j) &&
                     plan_pass(j, PP_PASS_FORWARD, row, m, err))

@@ -57,6 +57,7 @@ bool pp_parameter_at(const struct pp_parameters *p,
     t->replica = t->piece.replica || s->owner >= (t->expert ? p->ep : 1);
     t->own = pp_table_owned(table, n_rows, t->slot, t->n, &h);
     t->held = p->divided ? t->own : (struct pp_range){0, t->n};
+    t->held.n = t->info.mapped ? 0 : t->held.n;
     return true;
 }
 
@@ -162,10 +163,10 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                                  at->trained + trained, at->owned + owned};
             size_t from = at->end;
             p->at[at->n++] = t;
-            if (grow(p, at, &info, its->tp, err))
+            if (!info.mapped && grow(p, at, &info, its->tp, err))
                 return -1;
             size_t size = at->end - from;
-            size_t own = its->owners > 1 ? t.own.n : size;
+            size_t own = its->owners > 1 && !info.mapped ? t.own.n : size;
             held += own;
             trained += pp_tensor_changes(&info) ? size : 0;
             owned += pp_tensor_changes(&info) ? own : 0;

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "model/model.h"
 #include "device/device.h"
+#include "run/parameters/stored.h"
 
 /* The blocks. The weights have the element type of the run, the others have the
  * type of accumulated values (kernels.h). */
@@ -37,10 +38,11 @@ struct pp_parameter {
     bool tied_copy; /* the head of a tied model, or a copy of the embedding:
                        its name in files is model.embed_tokens.weight,
                        which is saved once */
-    struct pp_range own;  /* elements of the piece whose optimizer state this
-                             rank has: all, unless ranks divide it (ZeRO-1) */
-    struct pp_range held; /* elements of w: all, or own if ranks divide the
-                             weights (ZeRO-3) */
+    struct pp_range own;     /* elements of the piece whose optimizer state this
+                                rank has: all, unless ranks divide it (ZeRO-1) */
+    struct pp_range held;    /* elements of w: all, or own if ranks divide the
+                                weights (ZeRO-3) */
+    struct pp_stored stored; /* of a mapped tensor, in its file */
     size_t whole; /* first element of the piece among the whole weights of its
                      stage */
     /* (held.n) of w, (n) of g, (own.n) of the others; all but w may be NULL,
@@ -164,12 +166,12 @@ static inline struct pp_range pp_parameter_range(const struct pp_parameter *t,
 struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
 
-/* Report whether a tensor is in that block. A bias that follows loads has
- * master weights, but no gradient. */
+/* Report whether a tensor is in that block. A mapped one is in none. A bias
+ * that follows loads has master weights, but no gradient. */
 static inline bool pp_tensor_in(const struct pp_tensor_info *t,
                                 enum pp_weights_block block)
 {
-    return block == PP_BLOCK_W || !t->frozen ||
+    return (block == PP_BLOCK_W && !t->mapped) || !t->frozen ||
            (block == PP_BLOCK_MASTER && t->by_load);
 }
 

@@ -226,11 +226,16 @@ int pp_stored_check(const struct pp_tensor_info *p, const struct pp_stored *x,
 /* Four bits of exponent, three of mantissa. There is no infinity. */
 static float of_e4m3(unsigned char byte)
 {
-    int exponent = byte >> 3 & 15, mantissa = byte & 7;
-    float size = exponent == 15 && mantissa == 7 ? NAN
-                 : exponent ? ldexpf((float)(8 + mantissa), exponent - 10)
-                            : ldexpf((float)mantissa, -9);
-    return byte & 0x80 ? -size : size;
+    uint32_t bits = (byte & 0x7fu) << 20, sign = (byte & 0x80u) << 24;
+    float size;
+    /* With the bias of fp32 subnormal numbers are normal, which the product
+     * makes of them. */
+    memcpy(&size, &bits, sizeof size);
+    size = bits == 0x7f << 20 ? NAN : size * 0x1p120F;
+    memcpy(&bits, &size, sizeof bits);
+    bits |= sign;
+    memcpy(&size, &bits, sizeof size);
+    return size;
 }
 
 /* Two bits of exponent, one of mantissa. */

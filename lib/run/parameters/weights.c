@@ -298,6 +298,51 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     return store_staging(s, t, block, err);
 }
 
+/* Finds a mapped tensor in its file. */
+static int map_tensor(struct pp_parameter *t, const struct pp_tensors *in,
+                      const struct pp_model *m, struct pp_err *err)
+{
+    const char *name = pp_parameter_file_name(t);
+    return pp_stored_find(&t->stored, in, m, name)
+               ? pp_stored_check(&t->info, &t->stored, err)
+               : pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
+}
+
+const void *pp_weights_in_place(const struct pp_parameters *p,
+                                const struct pp_parameter *t, size_t first)
+{
+    const struct pp_tensor *x = t->stored.values;
+    size_t size = p->element_bytes;
+    bool same =
+        x->dtype == (size == sizeof(float) ? PP_DTYPE_F32 : PP_DTYPE_F64);
+    const char *at = x->data;
+    at += (t->piece.offset + first * t->piece.cols) * size;
+    return same && t->piece.n == 1 && (uintptr_t)at % size == 0 ? at : NULL;
+}
+
+int pp_weights_widen(const struct pp_parameters *p,
+                     const struct pp_parameter *t, size_t first, size_t n,
+                     void *to, struct pp_err *err)
+{
+    size_t cols = t->piece.cols;
+    return read_range(p, &t->piece, 0,
+                      (struct pp_range){first * cols, n * cols}, &t->stored, to,
+                      err);
+}
+
+size_t pp_weights_mapped_bytes(const struct pp_tensors *t,
+                               const struct pp_model *m,
+                               const struct pp_tensor_info *info, size_t tp)
+{
+    struct pp_stored x;
+    if (!info->mapped ||
+        !pp_stored_find(&x, t, m, info->tied_to ? info->tied_to : info->name))
+        return 0;
+    uint64_t bytes = x.values->bytes + (x.scales ? x.scales->bytes : 0);
+    return (size_t)((double)bytes * (double)pp_tensor_most(info, tp) /
+                    (double)pp_tensor_elements(info));
+}
+
 /* A frozen tensor has weights only. Files of master weights may lack it. */
 static bool is_read(const struct pp_parameter *t, enum pp_weights_block block,
                     const struct pp_tensors *in, const struct pp_model *m)
@@ -331,6 +376,9 @@ int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err)
 {
+    for (size_t i = 0; i < p->n; i++)
+        if (p->at[i].info.mapped && map_tensor(&p->at[i], t, m, err))
+            return -1;
     return read_block(p, PP_BLOCK_W, t, m, err);
 }
 

@@ -59,6 +59,7 @@ struct pp_env {
     void *pixel_room;         /* host memory of PP_PIXEL_ROOM bytes or of a row,
                                  for the inputs of an encoder on their way to a
                                  GPU; or NULL */
+    void *widened;            /* room for rows of mapped weights, or NULL */
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */
 };

@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "kernel_sizes.h"
+#include "model/inventory.h"
 #include "model/lora.h"
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
+#include "run/parameters/weights.h"
 
 static const struct pp_layer_ops *ops_of(const struct pp_layer *l)
 {
@@ -260,19 +262,83 @@ static size_t ld(size_t given, size_t width)
     return given ? given : width;
 }
 
+/* Some consecutive outputs of a product, and their rows of its weights. */
+struct outputs {
+    size_t first, n;
+    const void *w;
+};
+
+/* Widens rows of the mapped tensors of a product, for so many outputs that they
+ * have room, or finds the rest in place. The bounds depend on the shapes of the
+ * tensors alone. */
+static void widen(const struct pp_call *c, const struct pp_product *p,
+                  struct outputs *o)
+{
+    const struct pp_parameter *const *t = &c->l->tensor[p->weight];
+    size_t before = 0, most = PP_WIDENED / p->in;
+    size_t end = o->first + (most > 1 ? most : 1);
+    end = end < p->out ? end : p->out;
+    o->w = c->env->widened;
+    for (size_t at = o->first; at < end && !pp_call_failed(c); t++) {
+        size_t rows = *t ? (*t)->piece.rows : 0, next = before + rows;
+        if (at < next) {
+            const void *rest =
+                pp_weights_in_place(c->env->params, *t, at - before);
+            if (rest && at == o->first && next >= p->out) {
+                o->w = rest;
+                end = p->out;
+            } else {
+                size_t n = (next < end ? next : end) - at;
+                void *to = pp_at(c, o->w, (at - o->first) * p->in);
+                PP_TRY(c, pp_weights_widen(c->env->params, *t, at - before, n,
+                                           to, c->err));
+            }
+            at = next < end ? next : end;
+        }
+        before = next;
+    }
+    o->n = end - o->first;
+}
+
+/* Goes on to the next outputs of a product: all, unless its tensors are mapped.
+ * Returns false at the end. */
+static bool next_outputs(const struct pp_call *c, const struct pp_product *p,
+                         struct outputs *o)
+{
+    const struct pp_parameter *t = c->l->tensor[p->weight];
+    o->first += o->n;
+    o->n = p->out - o->first;
+    o->w = c->w[p->weight];
+    if (o->n > 0 && t && t->info.mapped)
+        widen(c, p, o);
+    return o->n > 0 && !pp_call_failed(c);
+}
+
+static const void *behind(const struct pp_call *c, const void *p, size_t n)
+{
+    return p ? pp_at(c, p, n) : NULL;
+}
+
 void pp_product_fwd(const struct pp_call *c, const struct pp_product *p,
                     size_t N, void *y, const void *x, const void *r)
 {
-    PP_RUN(c, linear_fwd, y, x, c->w[p->weight], slot_at(c->w, p->bias), r, N,
-           p->in, p->out, ld(p->ldy, p->out), ld(p->ldx, p->in));
+    struct outputs o = {0};
+    while (next_outputs(c, p, &o))
+        PP_RUN(c, linear_fwd, pp_at(c, y, o.first), x, o.w,
+               behind(c, slot_at(c->w, p->bias), o.first),
+               behind(c, r, o.first), N, p->in, o.n, ld(p->ldy, p->out),
+               ld(p->ldx, p->in));
     pp_adapters_fwd(c, p, N, y, x);
 }
 
 void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
                           size_t N, void *dx, const void *dy)
 {
-    PP_RUN(c, linear_bwd_input, dx, dy, c->w[p->weight], NULL, N, p->in, p->out,
-           ld(p->ldx, p->in), ld(p->ldy, p->out));
+    struct outputs o = {0};
+    while (next_outputs(c, p, &o))
+        PP_RUN(c, linear_bwd_input, dx, pp_at(c, dy, o.first), o.w,
+               o.first ? dx : NULL, N, p->in, o.n, ld(p->ldx, p->in),
+               ld(p->ldy, p->out));
     pp_adapters_bwd_input(c, p, N, dx, dy);
 }
 

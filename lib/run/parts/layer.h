@@ -38,6 +38,8 @@ struct pp_layer {
     size_t n_words;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
+    /* By slot, or NULL. One that is mapped has no w. */
+    const struct pp_parameter *tensor[PP_N_LAYER_PARAMS];
     struct pp_adapter adapters[PP_N_ADAPTED];
     size_t n_adapters;
     void *load; /* (experts) accumulated type; in a step that trains F adds the

@@ -8,6 +8,7 @@
 #include "run/parts/layer_impl.h"
 
 #include "model/lora.h"
+#include "run/parameters/parameters.h"
 
 /* A and B of one of the tensors of a product, whose outputs begin at element
  * `first` of a row of y. */
@@ -17,24 +18,26 @@ struct branch {
     size_t first, rank, ldx, ldy;
 };
 
-/* Finds the branch of an adapter in a product. The tensors of a product are
- * adjacent, so that the address of one tells which outputs it has. */
+/* Finds the branch of an adapter in a product, whose outputs are those of some
+ * consecutive tensors. */
 static bool find_branch(const struct pp_call *c, const struct pp_product *p,
                         const struct pp_adapter *of, struct branch *b)
 {
-    const char *first = c->w[p->weight], *own = c->w[of->weight];
-    if (!first || own < first) /* the layer may lack the product */
+    size_t first = 0;
+    if (of->weight < p->weight)
         return false;
+    for (int slot = p->weight; slot < of->weight; slot++)
+        first += c->l->tensor[slot] ? c->l->tensor[slot]->piece.rows : 0;
     *b = (struct branch){
         .of = of,
         .a = c->w[of->a],
         .b = c->w[of->a + 1],
-        .first = (size_t)(own - first) / (p->in * c->k->element_bytes),
+        .first = first,
         .rank = c->m->lora->rank,
         .ldx = p->ldx ? p->ldx : p->in,
         .ldy = p->ldy ? p->ldy : p->out,
     };
-    return b->first < p->out;
+    return first < p->out;
 }
 
 bool pp_product_trains(const struct pp_call *c, const struct pp_product *p)

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "run/parameters/weights.h"
+
 /* Multiplies rows of this rank by the scale of the model, or by the root of
  * hidden, which transformers rounds to the type of the weights, or to fp32. */
 static void scale_rows(const struct pp_call *c, void *x)
@@ -82,12 +84,31 @@ static const int32_t *positions(const struct pp_call *c)
     return c->mb->positions + pp_layer_first_row(c);
 }
 
+/* Looks words up. A word is on one rank; the others write zeros. */
+static void look_up(const struct pp_call *c, void *y)
+{
+    const struct pp_parameter *t = c->l->tensor[PP_P_WEIGHT];
+    size_t bytes = c->C * c->k->element_bytes;
+    if (!t || !t->info.mapped) {
+        PP_RUN(c, embedding_fwd, y, c->mb->input_ids, c->w[PP_P_WEIGHT], c->T,
+               c->C);
+        return;
+    }
+    for (size_t i = 0; i < c->T && !pp_call_failed(c); i++) {
+        char *to = pp_at(c, y, i * c->C);
+        int32_t word = c->mb->input_ids[i];
+        if (word < 0)
+            memset(to, 0, bytes);
+        else
+            PP_TRY(c, pp_weights_widen(c->env->params, t, (size_t)word, 1, to,
+                                       c->err));
+    }
+}
+
 static void embed_fwd(const struct pp_call *c, void *y, const void *x)
 {
     void *e = connects(c) ? c->scratch : y;
-    /* A word is on one rank. The others add zeros. */
-    PP_RUN(c, embedding_fwd, pp_layer_part(c, e), c->mb->input_ids,
-           c->w[PP_P_WEIGHT], c->T, c->C);
+    look_up(c, pp_layer_part(c, e));
     pp_layer_reduce(c, e);
     scale_rows(c, e);
     if (x && !connects(c))

@@ -81,6 +81,7 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p = pp_parameters_find(
             env->params, u->copy, unit, slot_here(env, slot));
+        l->tensor[slot] = p;
         l->w[slot] = p && !env->params->divided ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
         if (p && p->load)

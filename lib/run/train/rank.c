@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "model/inventory.h"
 #include "run/checkpoint/ckpt_agree.h"
 #include "run/checkpoint/ckpt_save.h"
 #include "run/execute/job.h"
@@ -417,6 +418,15 @@ static int make_counts(struct pp_rank *r, struct pp_err *err)
     return env->expert_routes ? 0 : -1;
 }
 
+/* Makes the room for rows of mapped weights. */
+static int make_widened(struct pp_rank *r, struct pp_err *err)
+{
+    size_t n = pp_model_widened(r->job->model);
+    if (n)
+        r->env.widened = make(r, n, r->kernels.element_bytes, err);
+    return !n || r->env.widened ? 0 : -1;
+}
+
 /* Fills the env, except the tables of RoPE. */
 static int make_env(struct pp_rank *r, struct pp_err *err)
 {
@@ -452,6 +462,8 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
     find_words(env, j->model);
+    if (make_widened(r, err))
+        return -1;
     make_generator(r);
     return pp_rank_make_images(r, err) || make_counts(r, err) ? -1 : 0;
 }
