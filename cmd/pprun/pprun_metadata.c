@@ -52,7 +52,7 @@ int pprun_check_metadata(const struct runner *p, const struct pp_step_report *r,
         if (!pp_layout_find(&layout, k, &at))
             continue;
         /* Context-parallel ranks of an encoder have other images. */
-        bool encodes = at.component + 1 < layout.n_components;
+        bool encodes = pp_layout_encodes(&layout, at.component);
         const struct pp_place first = {
             .component = at.component,
             .row = layout.components[at.component].first_row,

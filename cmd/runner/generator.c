@@ -23,7 +23,6 @@ static const char *excluded(const struct runner *p)
     return p->job.objective              ? "--objective"
            : p->job.generate.n           ? "--generate"
            : p->job.record.layers        ? "--profile"
-           : p->job.metadata             ? "--print-metadata-hash"
            : o->shapes == PP_MESSAGE_MAX ? "--message-size max"
                                          : NULL;
 }

@@ -59,11 +59,6 @@ static int check_supported(struct runner *p)
         m->mesh.expert_capacity = 0;
         m->mesh.expert_padding = false;
     }
-    if (p->job.metadata && m->graph.n_slices > 1)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/schedule/slices: '%d', but --print-metadata-hash "
-                       "compares whole sequences",
-                       m->graph.n_slices);
     return tool_runs(m, &p->tool->err) ||
                    tool_objective_runs(m, p->job.settings.objective.number,
                                        &p->tool->err)

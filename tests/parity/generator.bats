@@ -73,6 +73,24 @@ planned() {
     planned '-p 1 --dp 2' '-p 1 --dp 3 --cp 2'
 }
 
+# hashes LANGUAGE GENERATOR [MODEL]: the component and the hash of each rank.
+hashes() {
+    generates "$@"
+    pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
+        jq -c 'select(.hash) | [.component, .hash]' | sort -u
+}
+
+@test "ranks of a generator have a hash of their sequences" {
+    # As many ranks for the data as the language model: the same sequences.
+    hashes '-p 2 --encoder-mesh dp=2' '-p 1 --tp 2' >got
+    [ "$(jq -r '.[0]' got | tr '\n' ' ')" = 'generator language vision ' ]
+    [ "$(jq -r '.[1]' got | sort -u | wc -l)" -eq 2 ]
+    # Half as many: those of two ranks.
+    hashes '-p 2 --dp 2 --cp 2 --encoder-mesh dp=1' '-p 2 --cp 2' >got
+    [ "$(jq -r '.[0]' got | tr '\n' ' ')" = 'generator language language vision ' ]
+    [ "$(jq -r '.[1]' got | sort -u | wc -l)" -eq 4 ]
+}
+
 @test "processes exchange rows as threads do" {
     needs_mpirun
     generates '-p 1 --dp 2' '-p 1' "$D"
@@ -99,8 +117,6 @@ pprun does not train with"
     run -2 --separate-stderr ppscore --init 1 --data text --generate 2 plan.json
     [ "$stderr" = "ppscore: $of --generate" ]
     refuses "$of --message-size max" --data text --steps 1 --message-size max
-    refuses "$of --print-metadata-hash" --data text --steps 1 \
-        --print-metadata-hash
     refuses 'no data: give --data DIR' --verify --shrink
     generates '-p 1 --cp 2' '-p 1 --cp 2 --cp-exact' "$D"
     refuses "$of ppsplit --cp-exact" --data text --steps 1

@@ -20,18 +20,24 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# expected BIN...: prints the hash of the sequences of these bins: FNV-1a of
-# 32-bit little-endian numbers.
+# add_words WORD...: adds 32-bit little-endian numbers to the FNV-1a in h.
+add_words() {
+    local word shift
+    for word; do
+        for shift in 0 8 16 24; do
+            h=$(((h ^ (word >> shift & 255)) * 0x100000001b3))
+        done
+    done
+}
+
+# expected BIN...: prints the hash of the sequences of these bins.
 expected() {
-    local h=$((0xcbf29ce484222325)) bin a b padded word shift
+    h=$((0xcbf29ce484222325))
+    local bin a b padded
     for bin; do
         a=${lengths[2 * bin]} b=${lengths[2 * bin + 1]}
         padded=$((((a > b ? a : b) + 3) / 4 * 4))
-        for word in 2 0 "$a" $((a + b)) 0 $padded $((2 * padded)) $padded; do
-            for shift in 0 8 16 24; do
-                h=$(((h ^ (word >> shift & 255)) * 0x100000001b3))
-            done
-        done
+        add_words 2 0 "$a" $((a + b)) 0 $padded $((2 * padded)) $padded
     done
     printf '%016x\n' $h
 }
@@ -74,9 +80,38 @@ hashes() {
     [ "$(jq -r 'select(.hash) | .hash' <<<"$output" | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "slices are refused" {
-    ppsplit -q -p 2 model-llama | ppsched -q -s seq1f1b -m 4 --slices 2 >s.json
-    run -2 --separate-stderr pprun --data packed --init 1 --steps 1 \
-        --print-metadata-hash s.json
-    [[ $stderr == *"--print-metadata-hash compares whole sequences" ]]
+# sliced N: prints the hash of N slices of each microbatch: each has rows of one
+# sequence, and the number of its tokens in earlier slices.
+sliced() {
+    h=$((0xcbf29ce484222325))
+    local bin slice a b padded rows start real
+    for bin in 0 1 2 3; do
+        a=${lengths[2 * bin]} b=${lengths[2 * bin + 1]}
+        padded=$((((a > b ? a : b) + 3) / 4 * 4)) rows=$((2 * padded / $1))
+        for ((slice = 0; slice < $1; slice++)); do
+            start=$((slice * rows % padded))
+            real=$(((slice * rows < padded ? a : b) - start))
+            real=$((real < 0 ? 0 : real > rows ? rows : real))
+            add_words 1 0 $real 0 $rows $rows $((real ? start : 0))
+        done
+    done
+    printf '%016x\n' $h
+}
+
+@test "slices have hashes of the sequences in each" {
+    local mesh
+    for mesh in '-p 2' '-p 2 --tp 2'; do
+        for n in 2 4; do
+            # shellcheck disable=SC2086
+            ppsplit -q $mesh model-llama |
+                ppsched -q -s seq1f1b -m 4 --slices $n >s.json
+            pprun -q --data packed --init 1 --steps 1 --print-metadata-hash \
+                s.json | jq -r 'select(.hash).hash' | sort -u >got
+            diff got <(sliced $n)
+        done
+    done
+    run -1 --separate-stderr env PP_INJECT=bounds \
+        "$BUILDDIR/tests/parity/pprun_inject" -q --data packed --init 1 \
+        --steps 1 --print-metadata-hash s.json
+    [[ $stderr == *"is given other packed sequences than rank 0" ]]
 }

@@ -180,11 +180,16 @@ static int take_metadata(const struct exec_work *w)
     const struct pp_exec *e = w->e;
     size_t at = (size_t)e->pass->number * (size_t)e->schedule->n_microbatches +
                 (size_t)w->a.microbatch;
-    /* An encoder with a mesh of its own has images for sequences. */
-    const struct pp_host_microbatch *given =
-        pp_env_has_tokens(e->env)
-            ? &w->host
-            : w->host.of.taken[e->env->place.component].images->host;
+    at = at * (size_t)e->schedule->graph->n_slices + (size_t)w->a.slice;
+    /* An encoder with a mesh of its own has images for sequences, and a
+     * generator may have other rows than the language model. */
+    const struct pp_layer *first = w->stage->layers;
+    const struct pp_host_microbatch *given = &w->host;
+    if (pp_env_encodes(e->env))
+        given = w->host.of.taken[e->env->place.component].images->host;
+    else if (e->env->generates ||
+             (w->stage->n_layers && first->rows == PP_ROWS_GENERATED))
+        given = &w->on->generated.view;
     return pp_metadata_take(e->metadata, at, w->a.stage, given, w->err)
                ? pp_exec_fail_at(e, w->a, w->err)
                : 0;

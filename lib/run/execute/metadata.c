@@ -7,17 +7,16 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 
-int pp_metadata_init(struct pp_metadata *m, size_t n_microbatches,
-                     struct pp_err *err)
+int pp_metadata_init(struct pp_metadata *m, size_t n_views, struct pp_err *err)
 {
-    *m = (struct pp_metadata){.n_microbatches = n_microbatches};
-    m->at = pp_try_calloc(n_microbatches, sizeof *m->at, err);
+    *m = (struct pp_metadata){.n_views = n_views};
+    m->at = pp_try_calloc(n_views, sizeof *m->at, err);
     return m->at ? 0 : -1;
 }
 
 void pp_metadata_clear(struct pp_metadata *m)
 {
-    for (size_t i = 0; i < m->n_microbatches; i++) {
+    for (size_t i = 0; i < m->n_views; i++) {
         free(m->at[i].words);
         m->at[i].words = NULL;
     }
@@ -46,27 +45,31 @@ static void list(uint32_t *words, size_t n, const int32_t *cu,
     words[2 * n + 3] = (uint32_t)longest;
 }
 
-int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
+int pp_metadata_take(struct pp_metadata *m, size_t view, int stage,
                      const struct pp_host_microbatch *host, struct pp_err *err)
 {
     const struct pp_microbatch *mb = &host->of;
     bool divided = mb->keys.n_whole > 0;
+    bool sliced = mb->slice.n_before || mb->slice.continues;
     size_t n = divided ? mb->keys.n_whole : mb->n_sequences;
-    struct pp_metadata_of *of = &m->at[microbatch];
+    size_t n_words = 2 * n + 4 + sliced;
+    struct pp_metadata_of *of = &m->at[view];
     if (n == 0 && mb->tokens > 0)
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "stage %d has %zu tokens without sequences", stage,
                        mb->tokens);
-    uint32_t *words = pp_try_calloc(2 * n + 4, sizeof *words, err);
+    uint32_t *words = pp_try_calloc(n_words, sizeof *words, err);
     if (!words)
         return -1;
     list(words, n, divided ? mb->keys.whole_cu : mb->cu_seqlens,
          divided ? mb->keys.whole_cu_padded : mb->cu_seqlens_padded);
+    if (sliced)
+        words[n_words - 1] = (uint32_t)mb->slice.context;
     if (!of->words) {
-        *of = (struct pp_metadata_of){words, 2 * n + 4, stage};
+        *of = (struct pp_metadata_of){words, n_words, stage};
         return 0;
     }
-    bool same = of->n == 2 * n + 4 &&
+    bool same = of->n == n_words &&
                 memcmp(of->words, words, of->n * sizeof *words) == 0;
     free(words);
     return same ? 0
@@ -78,7 +81,7 @@ int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
 uint64_t pp_metadata_hash(const struct pp_metadata *m)
 {
     uint64_t h = PP_FNV_START;
-    for (size_t i = 0; i < m->n_microbatches; i++)
+    for (size_t i = 0; i < m->n_views; i++)
         for (size_t k = 0; m->at[i].words && k < m->at[i].n; k++) {
             uint32_t w = m->at[i].words[k];
             const unsigned char bytes[] = {w & 0xff, w >> 8 & 0xff,

@@ -11,18 +11,19 @@
 
 #include "run/parts/microbatch.h"
 
-/* The sequences of the microbatches of a step. */
+/* The sequences of the microbatches of a step, or of their slices. */
 struct pp_metadata {
     struct pp_metadata_of {
         uint32_t *words; /* (n) or NULL: count, real and padded cu_seqlens,
-                            maximum length */
+                            maximum length; of a slice also the tokens of its
+                            first sequence in earlier ones */
         size_t n;
         int stage; /* the first to which they came */
-    } * at;        /* (n_microbatches) */
-    size_t n_microbatches;
+    } * at;        /* (n_views) */
+    size_t n_views;
 };
 
-int pp_metadata_init(struct pp_metadata *m, size_t n_microbatches,
+int pp_metadata_init(struct pp_metadata *m, size_t n_views,
                      struct pp_err *err) PP_MUST_USE;
 void pp_metadata_finish(struct pp_metadata *m);
 
@@ -32,11 +33,11 @@ void pp_metadata_clear(struct pp_metadata *m);
 /* Takes the sequences that a stage is about to compute: for a context-parallel
  * rank whole ones. Fails if there are none but there are
  * tokens, or if an earlier stage of the rank had others. */
-int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
+int pp_metadata_take(struct pp_metadata *m, size_t view, int stage,
                      const struct pp_host_microbatch *host,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Returns the FNV-1a of all microbatches in order: 32-bit little-endian
+/* Returns the FNV-1a of all views in order: 32-bit little-endian
  * integers. */
 uint64_t pp_metadata_hash(const struct pp_metadata *m);
 

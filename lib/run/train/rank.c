@@ -274,11 +274,13 @@ static int make_metadata(struct pp_rank *r, struct pp_err *err)
     r->train.metadata = &r->metadata;
     r->hashes =
         pp_try_calloc((size_t)r->env.comm->size, sizeof *r->hashes, err);
-    return r->hashes ? pp_metadata_init(&r->metadata,
-                                        (size_t)j->schedule->n_microbatches *
-                                            (size_t)j->accumulate,
-                                        err)
-                     : -1;
+    return r->hashes
+               ? pp_metadata_init(&r->metadata,
+                                  (size_t)j->schedule->n_microbatches *
+                                      (size_t)j->schedule->graph->n_slices *
+                                      (size_t)j->accumulate,
+                                  err)
+               : -1;
 }
 
 /* The same for the digests of activations. */
