@@ -29,7 +29,6 @@ static const struct option_hint {
     const char *typed, *option, *argument;
 } option_hints[] = {
     {"bf16", "dtype", "bf16"},
-    {"micro-batch-size", "micro-batch-tokens", "N"},
     {"micro-batch-size", "capacity", "TOKENS"},
     {"global-batch-size", "microbatches", "N"},
     {"recompute-activations", "recompute", "selective"},

@@ -57,14 +57,40 @@ static void note_seq_len(struct split_job *j)
                  j->p.seq_len, j->undivided, pp_mesh_align(&j->p.mesh));
 }
 
+/* Sets the tokens of a microbatch and the microbatches of a step from numbers
+ * of sequences. */
+static int set_batch(struct split_job *j)
+{
+    int64_t length = j->p.seq_len, all = j->o.global_batch, dp = j->p.mesh.dp;
+    if (j->o.sequences || j->o.tokens == 0)
+        j->o.tokens = length * (j->o.sequences ? j->o.sequences : 1);
+    else if (j->o.tokens < length && !j->given)
+        tool_say(&j->p.t, TOOL_NOTE,
+                 "--micro-batch-tokens: '%" PRId64 "' tokens are less than a "
+                 "sequence of %" PRId64 " (--seq-len); --micro-batch-size "
+                 "counts sequences",
+                 j->o.tokens, length);
+    if (all == 0)
+        return 0;
+    int64_t each = dp * (j->o.tokens / length);
+    if (j->o.tokens % length || all % each)
+        return tool_usage(&j->p.t,
+                          "--global-batch: '%" PRId64 "' sequences do not go "
+                          "into microbatches of %" PRId64 " tokens on %" PRId64
+                          " data-parallel ranks",
+                          all, j->o.tokens, dp);
+    j->o.n_microbatches = all / each;
+    return 0;
+}
+
 static int set_request(struct split_job *j)
 {
     if (planner_choose_machine(&j->p))
         return -1;
     if (j->p.seq_len == 0)
         choose_seq_len(j);
-    if (j->o.tokens == 0)
-        j->o.tokens = j->p.seq_len;
+    if (set_batch(j))
+        return -1;
     if (j->p.trainer != pp_trainers)
         j->p.mesh.pp = (int)j->o.n_ranks;
     j->p.request = (struct pp_split_request){

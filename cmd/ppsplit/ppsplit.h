@@ -39,7 +39,8 @@ enum split_export {
 /* The options that planner.h does not have. 0 or NULL: not given. */
 struct split_options {
     const char *units; /* a table of units instead of a model */
-    int64_t tokens, n_images, image_patches, n_clips, clip_rows;
+    int64_t tokens, sequences, global_batch, n_images, image_patches, n_clips,
+        clip_rows;
     int device;          /* 1: cpu, 2: cuda */
     const char *freeze;  /* names of parts and units */
     struct pp_lora lora; /* rank 0: no adapters */

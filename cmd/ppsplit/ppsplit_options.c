@@ -143,6 +143,9 @@ const struct tool_option split_options[] = {
     {PLANNER_SEQ_LEN},
     {0, "micro-batch-tokens", "N", "tokens of a microbatch (one sequence)",
      AT(o.tokens), 1, INT32_MAX, .counts = true},
+    {0, "micro-batch-size", "N", "sequences of a microbatch (1)",
+     AT(o.sequences), 1, INT32_MAX, .excludes = "micro-batch-tokens",
+     .also = "mbs"},
     {PLANNER_DTYPE},
     {0, "device", "NAME", "cpu or cuda (default with bf16), for memory",
      AT(o.device), .words = devices, .parse = parse_word_from_1},
@@ -213,8 +216,9 @@ const struct tool_option split_options[] = {
          "expert-padding experts-over-tp zero resident mesh-order "
          "encoder-ranks "
          "encoder-mesh recompute method layers fqns layout "
-         "hybrid-layer-pattern first last seq-len micro-batch-tokens images "
-         "image-patches clips clip-rows dtype device compare"},
+         "hybrid-layer-pattern first last seq-len micro-batch-tokens "
+         "micro-batch-size images image-patches clips clip-rows dtype device "
+         "compare"},
     {0, "edge", "FROM:TO", "its edge: vision:language",
      .parse = split_read_edge, .needs = "combine"},
     {0, "rank-speed", "S,S,...", "relative speed of each rank",
@@ -225,6 +229,9 @@ const struct tool_option split_options[] = {
      AT(o.kind), .list = pp_kind_names, .also = "pipeline-parallel-schedule"},
     {'m', "microbatches", "N", "microbatches in a step (4 for each rank)",
      AT(o.n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
+    {0, "global-batch", "N", "sequences in a step, instead of -m",
+     AT(o.global_batch), 1, INT32_MAX, .excludes = "microbatches",
+     .also = "global-batch-size gbs"},
     {0, "trainer", "NAME", "the trainer of the plan: pprun, megatron, ...",
      AT(p.trainer_name), .list = pp_trainer_names, .excludes = "combine"},
     {0, "costs", "FILE", "measured costs, from pprun --profile",

@@ -23,6 +23,21 @@ setup() {
         '{"image_patches":1600,"images":2,"seq_len":4096,"tokens":4096}' ]
 }
 
+@test "ppsplit counts microbatches in sequences too" {
+    ppsplit -q -p 2 --dp 2 -m 8 --seq-len 512 --micro-batch-tokens 1K -t m >tokens
+    ppsplit -q -p 2 --dp 2 --global-batch-size 32 --seq-len 512 --mbs 2 -t m |
+        diff tokens -
+    refuses "--global-batch: '31' sequences do not go into microbatches of 1024 \
+tokens on 2 data-parallel ranks" \
+        -p 2 --dp 2 --global-batch 31 --seq-len 512 --micro-batch-size 2 m
+    refuses "--global-batch: '32' sequences do not go into microbatches of 700 \
+tokens on 1 data-parallel ranks" \
+        -q -p 2 --global-batch 32 --seq-len 512 --micro-batch-tokens 700 m
+    run -0 --separate-stderr ppsplit -p 2 --micro-batch-tokens 2 -o plan m
+    [[ "$stderr" == "ppsplit: --micro-batch-tokens: '2' tokens are less \
+than a sequence of 2048 (--seq-len); --micro-batch-size counts sequences"* ]]
+}
+
 @test "ppsched finds the step time of ppsplit without options" {
     step() {
         local kind=$1

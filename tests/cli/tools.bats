@@ -57,7 +57,7 @@ model() {
 @test "options of other systems that are not accepted" {
     fails "unknown option '--bf16'; did you mean '--dtype bf16'?" pprun --bf16
     fails "unknown option '--micro-batch-size'; did you mean \
-'--micro-batch-tokens N'?" ppsplit --micro-batch-size 1
+'--capacity TOKENS'?" pppack --micro-batch-size 1
     fails "unknown option '--global-batch-size'; did you mean \
 '--microbatches N'?" ppsched --global-batch-size 64
     fails "unknown option '--recompute-activations'; did you mean \
