@@ -132,37 +132,6 @@ static void add_state(const struct ppsched *p, int rank,
     }
 }
 
-/* Returns the elements of the head on the tensor-parallel rank that has the
- * most of its rows. The embedding passes on rows of their width. */
-static size_t most_words(const struct ppsched *p)
-{
-    const struct pp_mesh *x = &p->manifest.mesh;
-    const struct pp_plan_model *m = &p->manifest.model;
-    const struct pp_plan_unit *head = &m->units[m->n_units - 1], *embed;
-    size_t tp = (size_t)x->tp;
-    if (tp == 1)
-        return head->costs.params;
-    /* The manifest has the bytes of one rank for each token of all. */
-    for (embed = m->units; strcmp(embed->fqn, "model.embed_tokens");)
-        embed++;
-    double row = embed->costs.out_bytes * pp_mesh_sharers(x);
-    size_t hidden = (size_t)rint(row / (double)p->costs.backend.element_bytes);
-    return (head->costs.params / hidden + tp - 1) / tp * hidden;
-}
-
-/* Returns the elements of gradients of a tied embedding or of the other that a
- * rank receives in a copy of the weights. */
-static size_t tied_elements(const struct ppsched *p, int rank, int copy)
-{
-    const struct pp_graph *g = &p->manifest.graph;
-    if (g->tied[0] < 0 || copy >= g->n_copies)
-        return 0;
-    int first = copy * (g->n_stages / g->n_copies);
-    int embed = g->stages[g->tied[0] + first].row;
-    int head = g->stages[g->tied[1] + first].row;
-    return embed != head && (rank == embed || rank == head) ? most_words(p) : 0;
-}
-
 /* Returns what another trainer holds for the stages of a rank. */
 static size_t fixed_bytes(const struct ppsched *p, int rank)
 {
@@ -205,10 +174,9 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
                          ? 0
                          : PP_SCORING_METRICS * (size_t)p->manifest.mesh.cp,
         .n_ranks = (size_t)pp_layout_ranks(&l),
-        .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
+        .sums = pp_mesh_most_sums(&x, pp_graph_pairs(&p->manifest.graph, rank)),
         .ahead = p->manifest.model.ahead,
         .copies = p->manifest.graph.n_copies > 1,
-        .replicas = x.dp * x.cp * x.tp > 1,
         .divided = x.cp > 1,
         .overlap = pairs && !c->backend.is_host};
     for (size_t e = 0; e < pp_plan_counted(pp_manifest_plan(&p->manifest)); e++)

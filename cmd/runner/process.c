@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/mpi.h"
 #include "comm/rendezvous.h"
+#include "comm/sets.h"
 #include "comm/tree.h"
 #include "runner/runner.h"
 #include "version.h"
@@ -251,17 +252,13 @@ static int open_nccl(struct runner *p, struct pp_rendezvous *j,
                      struct pp_comm **comm)
 {
     struct pp_err *err = &p->tool->err;
-    struct pp_comm_channel *channels = NULL;
-    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL")};
-    int rc = pp_job_channel_room(&p->job, &o.room, err);
-    if (rc == 0)
-        pp_job_channels(&p->job, -1, false, &channels, &o.n_channels);
-    o.channels = channels;
-    if (rc == 0) {
-        pp_job_connect_order(channels, o.n_channels);
-        rc = pp_comm_nccl_open(j, &o, comm, err);
-    }
-    free(channels);
+    struct pp_comm_sets sets;
+    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"), .sets = &sets};
+    if (pp_job_channel_room(&p->job, &o.room, err))
+        return -1;
+    pp_job_sets(&p->job, &sets);
+    int rc = pp_comm_nccl_open(j, &o, comm, err);
+    pp_comm_sets_finish(&sets);
     return rc;
 }
 

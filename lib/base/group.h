@@ -25,6 +25,17 @@ static inline int pp_group_rank(const struct pp_group *g, int i)
            inner / g->size[1] * g->stride[2];
 }
 
+/* Returns the group of two ranks, of which this one has an index. */
+static inline struct pp_group pp_group_pair(int first, int second, int index)
+{
+    return (struct pp_group){.n = 2,
+                             .index = index,
+                             .base = first,
+                             .step = 1,
+                             .size = {2, 1, 1},
+                             .stride = {second - first, 0, 0}};
+}
+
 /* Divides total values in n parts of whole grains, as equal as can be; the last
  * grain may be smaller. Returns where part k begins, and total for part n. */
 static inline size_t pp_part_begin(size_t total, size_t grain, size_t n,

@@ -56,18 +56,20 @@ static int give(const struct pp_collective *c, int member, const void *buf,
                                     s.n * c->value_bytes, err);
 }
 
+static int begin(const struct pp_collective *c, struct pp_err *err)
+{
+    return pp_comm_begin_batch(c->comm, &c->group, c->direction, err);
+}
+
+static int end(const struct pp_collective *c, struct pp_err *err)
+{
+    return pp_comm_end_batch(c->comm, err);
+}
+
 /* Waits until every message of this rank has left or arrived. */
 static int settle(const struct pp_collective *c, struct pp_err *err)
 {
-    const struct pp_transport *ops = c->comm->ops;
-    for (int k = 1; k < c->group.n; k++) {
-        int from = rank_of(c, after(c, c->group.n - k));
-        int to = rank_of(c, after(c, k));
-        if (ops->recv_wait(c->comm, from, c->direction, 0, err) ||
-            ops->send_wait(c->comm, to, c->direction, 0, err))
-            return -1;
-    }
-    return 0;
+    return pp_comm_await_batches(c->comm, &c->group, c->direction, 0, err);
 }
 
 /* The part of a member that is summed in one round: at most step values. */
@@ -106,6 +108,8 @@ static int reduce_round(const struct pp_collective *c, void *buf,
 {
     int n = c->group.n;
     struct span mine = window(c, at, total, c->group.index, round, step);
+    if (begin(c, err))
+        return -1;
     for (int k = 1; k < n; k++) {
         int from = after(c, n - k);
         struct span to = {(size_t)from * step, mine.n};
@@ -117,7 +121,7 @@ static int reduce_round(const struct pp_collective *c, void *buf,
         if (give(c, to, buf, window(c, at, total, to, round, step), err))
             return -1;
     }
-    return settle(c, err) ||
+    return end(c, err) || settle(c, err) ||
                    add_up(c, value_at(c, buf, mine.first), mine.n, step, err)
                ? -1
                : 0;
@@ -144,6 +148,10 @@ int pp_all_gather(const struct pp_collective *c, void *buf, const size_t *at,
                   size_t total, struct pp_err *err)
 {
     int n = c->group.n;
+    if (n == 1)
+        return 0;
+    if (begin(c, err))
+        return -1;
     for (int k = 1; k < n; k++) {
         int from = after(c, n - k);
         if (post(c, from, buf, window(c, at, total, from, 0, SIZE_MAX), err))
@@ -153,7 +161,7 @@ int pp_all_gather(const struct pp_collective *c, void *buf, const size_t *at,
         if (give(c, after(c, k), buf,
                  window(c, at, total, c->group.index, 0, SIZE_MAX), err))
             return -1;
-    return settle(c, err);
+    return end(c, err) || settle(c, err) ? -1 : 0;
 }
 
 int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
@@ -170,6 +178,10 @@ int pp_all_to_all_begin(const struct pp_collective *c, void *in,
                         const size_t *out_at, struct pp_err *err)
 {
     int n = c->group.n;
+    if (n == 1)
+        return 0;
+    if (begin(c, err))
+        return -1;
     for (int k = 1; k < n; k++) {
         int from = after(c, n - k);
         struct span s = {in_at[from], in_at[from + 1] - in_at[from]};
@@ -182,12 +194,12 @@ int pp_all_to_all_begin(const struct pp_collective *c, void *in,
         if (give(c, to, out, s, err))
             return -1;
     }
-    return 0;
+    return end(c, err);
 }
 
 int pp_all_to_all_wait(const struct pp_collective *c, struct pp_err *err)
 {
-    return settle(c, err);
+    return c->group.n == 1 ? 0 : settle(c, err);
 }
 
 int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
@@ -203,19 +215,17 @@ int pp_pass_begin(const struct pp_collective *c, void *in, const void *out,
                   size_t n, struct pp_err *err)
 {
     struct span all = {0, n};
-    return post(c, after(c, c->group.n - 1), in, all, err) ||
-                   give(c, after(c, 1), out, all, err)
+    if (c->group.n == 1)
+        return 0;
+    return begin(c, err) || post(c, after(c, c->group.n - 1), in, all, err) ||
+                   give(c, after(c, 1), out, all, err) || end(c, err)
                ? -1
                : 0;
 }
 
 int pp_pass_wait(const struct pp_collective *c, int keep, struct pp_err *err)
 {
-    const struct pp_transport *ops = c->comm->ops;
-    int from = rank_of(c, after(c, c->group.n - 1));
-    int to = rank_of(c, after(c, 1));
-    return ops->recv_wait(c->comm, from, c->direction, keep, err) ||
-                   ops->send_wait(c->comm, to, c->direction, keep, err)
-               ? -1
-               : 0;
+    return c->group.n == 1 ? 0
+                           : pp_comm_await_batches(c->comm, &c->group,
+                                                   c->direction, keep, err);
 }

@@ -31,6 +31,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/group.h"
 #include "device/device.h"
 
 enum pp_direction {
@@ -84,6 +85,20 @@ struct pp_transport {
     int (*recv_wait)(struct pp_comm *c, int from, enum pp_direction direction,
                      int keep, struct pp_err *err);
 
+    /* (optional) Begins and ends a batch: the messages between that the rank
+     * sends to members of the group in the direction, or receives from them,
+     * are one operation, which leaves at the end. The group has this rank, and
+     * its other members make such a batch too; its messages of a pair are in
+     * the order of the calls. await_batches returns when all but the newest
+     * keep batches of the group are done. A transport that has these moves
+     * messages of SYNC, DATA and WEIGHTS in batches only. */
+    int (*begin_batch)(struct pp_comm *c, const struct pp_group *g,
+                       enum pp_direction direction, struct pp_err *err);
+    int (*end_batch)(struct pp_comm *c, struct pp_err *err);
+    int (*await_batches)(struct pp_comm *c, const struct pp_group *g,
+                         enum pp_direction direction, int keep,
+                         struct pp_err *err);
+
     /* Collects bytes from every rank, in rank order, at every rank. all is
      * (size, bytes). It is for small control data. */
     int (*allgather)(struct pp_comm *c, const void *mine, void *all,
@@ -115,6 +130,37 @@ struct pp_comm {
      * (device.h); NULL without. */
     struct pp_device *device;
 };
+
+/* A batch; with a transport that has none, messages by themselves. */
+static inline int pp_comm_begin_batch(struct pp_comm *c,
+                                      const struct pp_group *g,
+                                      enum pp_direction direction,
+                                      struct pp_err *err)
+{
+    return c->ops->begin_batch ? c->ops->begin_batch(c, g, direction, err) : 0;
+}
+
+static inline int pp_comm_end_batch(struct pp_comm *c, struct pp_err *err)
+{
+    return c->ops->end_batch ? c->ops->end_batch(c, err) : 0;
+}
+
+static inline int pp_comm_await_batches(struct pp_comm *c,
+                                        const struct pp_group *g,
+                                        enum pp_direction direction, int keep,
+                                        struct pp_err *err)
+{
+    if (c->ops->await_batches)
+        return c->ops->await_batches(c, g, direction, keep, err);
+    for (int k = 1; k < g->n; k++) {
+        int from = pp_group_rank(g, (g->index + g->n - k) % g->n);
+        int to = pp_group_rank(g, (g->index + k) % g->n);
+        if (c->ops->recv_wait(c, from, direction, keep, err) ||
+            c->ops->send_wait(c, to, direction, keep, err))
+            return -1;
+    }
+    return 0;
+}
 
 /* Receives the channel's next message. */
 static inline int pp_comm_receive(struct pp_comm *c, int from,
@@ -204,20 +250,19 @@ int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
 /* --- comm_nccl: ranks are processes with a GPU each; messages go through NCCL
  * ---
  *
- * A channel has a communicator of two ranks and a stream of its own, so that it
- * waits only for its own messages. A rank issues messages in the order of its
- * checked list. All channels are connected before the first step, because a
- * first message that waits for its peer's host would not keep the channel's
- * depth. NCCL does not tell a receiver the size of a message, so this transport
- * does not detect a size difference. */
+ * A set (sets.h) has a communicator and a stream of its own, so that it waits
+ * only for its own messages. A rank issues messages in the order of its checked
+ * list. All ranks of a set are connected before the first step, because a first
+ * message that waits for its peer's host would not keep the channel's depth.
+ * NCCL does not tell a receiver the size of a message, so this transport does
+ * not detect a size difference. */
+
+struct pp_comm_sets; /* sets.h */
 
 struct pp_nccl_options {
     const char *library; /* NULL: NCCL's own name */
     struct pp_comm_room room;
-    /* The same list at every rank, in the order in which they connect; none of
-     * PP_DIRECTION_HOST. */
-    const struct pp_comm_channel *channels;
-    size_t n_channels;
+    const struct pp_comm_sets *sets; /* the same at every rank */
 };
 
 /* Opens this rank's handle. join outlives it. Messages are possible after

@@ -12,26 +12,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/num.h"
 #include "comm/nccl.h"
 #include "comm/rendezvous.h"
+#include "comm/sets.h"
 #include "comm/tree.h"
 
-/* One channel of which this rank is the sender or the receiver. */
+/* A message of a batch, at this rank. */
+struct part {
+    void *in;        /* NULL: it is sent */
+    const void *out; /* NULL: it is received */
+    size_t bytes;
+    int peer; /* number of the other rank in its set */
+};
+
+/* The communicator of a set that this rank is in. */
 struct nccl_link {
     const struct pp_nccl *lib;
-    struct pp_comm_channel of;
-    int peer;
-    size_t id;         /* index in the list of all channels */
-    void *comm;        /* ncclComm_t of two ranks: from is 0, to is 1 */
-    void *stream;      /* carries this channel */
-    void *ready;       /* event: earlier computation is done */
-    void **done;       /* (n_done) events: message k is done[k % n_done] */
-    size_t n_shared;   /* links of its busier rank, which share a GPU */
-    size_t n_done;     /* two more than messages or receives at a time */
-    size_t n;          /* messages so far */
-    size_t n_awaited;  /* receives that computation waits for */
+    enum pp_direction direction;
+    int *ranks;  /* (n_ranks) of the set */
+    int n_ranks; /* this one is index; of a pair 0 sends */
+    int index;
+    size_t id;          /* index in the list of all sets */
+    void *comm;         /* ncclComm_t */
+    void *stream;       /* carries its messages */
+    void *ready;        /* event: earlier computation is done */
+    void **done;        /* (n_done) events: operation k is done[k % n_done] */
+    size_t n_done;      /* two more than operations at a time */
+    size_t n;           /* messages or batches so far */
+    size_t n_awaited;   /* receives that computation waits for */
+    struct part *parts; /* (2 n_ranks) of the batch that has begun */
+    size_t n_parts;
     pthread_t aborter; /* with aborts */
     bool aborts;
 };
@@ -42,8 +55,10 @@ struct nccl_comm {
     struct pp_nccl lib;
     const struct pp_stream_ops *streams; /* of base.device */
     struct nccl_link *links;
-    size_t n_links, n_channels;
-    int processors; /* fewest of a GPU of the job */
+    size_t n_links, n_sets;
+    int most_sets;           /* of a rank */
+    struct nccl_link *batch; /* has begun, or NULL */
+    int processors;          /* fewest of a GPU of the job */
     struct pp_comm_room room;
 
     /* Held during every use of a link's communicator, because the watching
@@ -57,13 +72,46 @@ static struct nccl_comm *nccl_of(struct pp_comm *c)
     return (struct nccl_comm *)c;
 }
 
+/* Finds the link of messages of FORWARD or BACKWARD. */
 static struct nccl_link *find_link(struct nccl_comm *c, int from, int to,
                                    enum pp_direction direction)
 {
     for (size_t i = 0; i < c->n_links; i++) {
-        const struct pp_comm_channel *of = &c->links[i].of;
-        if (of->from == from && of->to == to && of->direction == direction)
-            return &c->links[i];
+        struct nccl_link *l = &c->links[i];
+        if (l->direction == direction && l->ranks[0] == from &&
+            l->ranks[1] == to)
+            return l;
+    }
+    return NULL;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* Returns the number of a rank in a set that is sorted, or -1. */
+static int number_of(const struct nccl_link *l, int rank)
+{
+    const int *at = bsearch(&rank, l->ranks, (size_t)l->n_ranks, sizeof rank,
+                            compare_ranks);
+    return at ? (int)(at - l->ranks) : -1;
+}
+
+/* Finds the link of a set that has all ranks of a group. */
+static struct nccl_link *find_group(struct nccl_comm *c,
+                                    const struct pp_group *g,
+                                    enum pp_direction direction)
+{
+    assert(direction >= PP_DIRECTION_SYNC && direction != PP_DIRECTION_HOST);
+    for (size_t i = 0; i < c->n_links; i++) {
+        struct nccl_link *l = &c->links[i];
+        int k = l->direction == direction ? 0 : g->n + 1;
+        while (k < g->n && number_of(l, pp_group_rank(g, k)) >= 0)
+            k++;
+        if (k == g->n)
+            return l;
     }
     return NULL;
 }
@@ -74,10 +122,14 @@ static int fail_nccl(struct nccl_comm *c, const struct nccl_link *l, int rc,
 {
     const char *more =
         rc == PP_NCCL_REMOTE_ERROR ? "" : c->lib.last_error(NULL);
+    int peer = l->ranks[l->index == 0];
+    char others[32] = "";
+    if (l->n_ranks > 2)
+        snprintf(others, sizeof others, " and %d other ranks", l->n_ranks - 2);
     return pp_fail(
         err, PP_EXIT_SYSTEM,
-        "NCCL: messages between rank %d and rank %d on %s: %s%s%.200s",
-        c->base.rank, l->peer, pp_rendezvous_host(c->join, l->peer),
+        "NCCL: messages between rank %d and rank %d on %s%s: %s%s%.200s",
+        c->base.rank, peer, pp_rendezvous_host(c->join, peer), others,
         c->lib.error_text(rc), more && *more ? ": " : "", more ? more : "");
 }
 
@@ -111,35 +163,60 @@ static int await_link(struct nccl_comm *c, const struct nccl_link *l, int rc,
     return rc ? fail_nccl(c, l, rc, err) : 0;
 }
 
-static int transfer(struct nccl_comm *c, const struct nccl_link *l, void *in,
-                    const void *out, size_t bytes, struct pp_err *err)
+static int call_nccl(const struct nccl_link *l, const struct part *p)
 {
-    int rc = PP_NCCL_SUCCESS;
+    return p->out ? l->lib->send(p->out, p->bytes, PP_NCCL_INT8, p->peer,
+                                 l->comm, l->stream)
+                  : l->lib->recv(p->in, p->bytes, PP_NCCL_INT8, p->peer,
+                                 l->comm, l->stream);
+}
+
+/* Hands messages to NCCL as one operation. */
+static int transfer(struct nccl_comm *c, const struct nccl_link *l,
+                    const struct part *parts, size_t n, struct pp_err *err)
+{
+    int rc = PP_NCCL_SUCCESS, ended = PP_NCCL_SUCCESS;
     pthread_mutex_lock(&c->lock);
-    if (!c->aborted && out)
-        rc = c->lib.send(out, bytes, PP_NCCL_INT8, 1, l->comm, l->stream);
-    else if (!c->aborted)
-        rc = c->lib.recv(in, bytes, PP_NCCL_INT8, 0, l->comm, l->stream);
+    if (!c->aborted && n == 1) {
+        rc = call_nccl(l, parts);
+    } else if (!c->aborted) {
+        rc = c->lib.group_start();
+        for (size_t i = 0; i < n && rc == PP_NCCL_SUCCESS; i++)
+            rc = call_nccl(l, &parts[i]);
+        ended = c->lib.group_end();
+        rc = rc ? rc : ended;
+    }
     pthread_mutex_unlock(&c->lock);
     return await_link(c, l, rc, err);
 }
 
-/* Queues one message after all work that the rank has queued. */
-static int queue_message(struct nccl_comm *c, struct nccl_link *l, void *in,
-                         const void *out, size_t bytes, struct pp_err *err)
+/* Queues an operation after all work that the rank has queued. */
+static int queue_parts(struct nccl_comm *c, struct nccl_link *l,
+                       const struct part *parts, size_t n, struct pp_err *err)
 {
     const struct pp_stream_ops *q = c->streams;
     void *done = l->done[l->n % l->n_done];
     if (q->event_record(c->base.device, l->ready, NULL, err) ||
-        q->wait_event(c->base.device, l->stream, l->ready, err))
-        return -1;
-    if (bytes > 0 && transfer(c, l, in, out, bytes, err))
+        q->wait_event(c->base.device, l->stream, l->ready, err) ||
+        (n > 0 && transfer(c, l, parts, n, err)))
         return -1;
     l->n++;
     return q->event_record(c->base.device, done, l->stream, err);
 }
 
-/* Makes later computation wait for the first n messages. */
+/* Queues one message, or adds it to the batch that has begun. */
+static int queue_message(struct nccl_comm *c, struct nccl_link *l,
+                         struct part p, struct pp_err *err)
+{
+    if (l != c->batch)
+        return queue_parts(c, l, &p, p.bytes > 0, err);
+    assert(l->n_parts < 2 * (size_t)l->n_ranks);
+    if (p.bytes > 0)
+        l->parts[l->n_parts++] = p;
+    return 0;
+}
+
+/* Makes later computation wait for the first n operations. */
 static int follow_messages(struct nccl_comm *c, const struct nccl_link *l,
                            size_t n, struct pp_err *err)
 {
@@ -155,11 +232,13 @@ static int nccl_send(struct pp_comm *base, int to, enum pp_direction direction,
     struct nccl_comm *c = nccl_of(base);
     if (direction == PP_DIRECTION_HOST)
         return pp_rendezvous_send(c->join, to, buf, bytes, err);
-    struct nccl_link *l = find_link(c, base->rank, to, direction);
-    assert(l);
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
-    if (queue_message(c, l, NULL, buf, bytes, err))
+    struct nccl_link *l =
+        c->batch ? c->batch : find_link(c, base->rank, to, direction);
+    assert(l && l->direction == direction);
+    int peer = c->batch ? number_of(l, to) : 1;
+    if (queue_message(c, l, (struct part){NULL, buf, bytes, peer}, err))
         return -1;
     return c->room.depth == 0 && direction < PP_DIRECTION_SYNC
                ? follow_messages(c, l, l->n, err)
@@ -198,12 +277,15 @@ static int nccl_recv(struct pp_comm *base, int from,
     struct nccl_comm *c = nccl_of(base);
     if (direction == PP_DIRECTION_HOST)
         return pp_rendezvous_recv(c->join, from, buf, bytes, err);
-    struct nccl_link *l = find_link(c, from, base->rank, direction);
-    assert(l);
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
-    return follow_receives(c, l, (size_t)c->room.receives - 1, err) ||
-                   queue_message(c, l, buf, NULL, bytes, err)
+    struct nccl_link *l =
+        c->batch ? c->batch : find_link(c, from, base->rank, direction);
+    assert(l && l->direction == direction);
+    struct part p = {buf, NULL, bytes, c->batch ? number_of(l, from) : 0};
+    return (!c->batch &&
+            follow_receives(c, l, (size_t)c->room.receives - 1, err)) ||
+                   queue_message(c, l, p, err)
                ? -1
                : 0;
 }
@@ -219,6 +301,40 @@ static int nccl_recv_wait(struct pp_comm *base, int from,
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
     return l ? follow_receives(c, l, (size_t)keep, err) : 0;
+}
+
+static int nccl_begin_batch(struct pp_comm *base, const struct pp_group *g,
+                            enum pp_direction direction, struct pp_err *err)
+{
+    struct nccl_comm *c = nccl_of(base);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    assert(!c->batch);
+    c->batch = find_group(c, g, direction);
+    assert(c->batch);
+    c->batch->n_parts = 0;
+    return 0;
+}
+
+static int nccl_end_batch(struct pp_comm *base, struct pp_err *err)
+{
+    struct nccl_comm *c = nccl_of(base);
+    struct nccl_link *l = c->batch;
+    c->batch = NULL;
+    return queue_parts(c, l, l->parts, l->n_parts, err);
+}
+
+static int nccl_await_batches(struct pp_comm *base, const struct pp_group *g,
+                              enum pp_direction direction, int keep,
+                              struct pp_err *err)
+{
+    struct nccl_comm *c = nccl_of(base);
+    const struct nccl_link *l = find_group(c, g, direction);
+    if (pp_rendezvous_aborted(c->join))
+        return pp_rendezvous_fail(c->join, err);
+    return l && l->n > (size_t)keep
+               ? follow_messages(c, l, l->n - (size_t)keep, err)
+               : 0;
 }
 
 static int nccl_allgather(struct pp_comm *base, const void *mine, void *all,
@@ -288,10 +404,10 @@ static void await_aborts(struct nccl_comm *c)
     }
 }
 
-/* Identifiers on their way to rank 0, with their channels. */
+/* Identifiers on their way to rank 0, with the numbers of their sets. */
 struct id_list {
-    uint64_t *channels;
-    struct pp_nccl_id *ids, *all; /* all: (n_channels) */
+    uint64_t *sets;
+    struct pp_nccl_id *ids, *all; /* all: (n_sets) */
 };
 
 enum { IDS_AT_A_TIME = 128 };
@@ -300,74 +416,83 @@ static void take_ids(void *ctx, size_t first, size_t n)
 {
     const struct id_list *l = ctx;
     for (size_t i = first; i < first + n; i++)
-        l->all[l->channels[i]] = l->ids[i];
+        l->all[l->sets[i]] = l->ids[i];
 }
 
-/* Fills the identifiers of all channels. The sender of a channel makes its
+/* Fills the identifiers of all sets. The first rank of a set makes its
  * identifier. */
 static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id *all,
                         struct pp_err *err)
 {
     size_t room = c->n_links + IDS_AT_A_TIME;
-    struct id_list l = {calloc(room, sizeof *l.channels),
+    struct id_list l = {calloc(room, sizeof *l.sets),
                         calloc(room, sizeof *l.ids), all};
     struct pp_records r = {
         .part = IDS_AT_A_TIME,
-        .columns = {{l.channels, sizeof *l.channels}, {l.ids, sizeof *l.ids}}};
+        .columns = {{l.sets, sizeof *l.sets}, {l.ids, sizeof *l.ids}}};
     int rc =
-        l.channels && l.ids ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        l.sets && l.ids ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
         const struct nccl_link *link = &c->links[i];
-        if (link->of.from != c->base.rank)
+        if (link->index != 0)
             continue;
         int failed = c->lib.get_unique_id(&l.ids[r.n]);
-        l.channels[r.n++] = link->id;
+        l.sets[r.n++] = link->id;
         rc = failed ? fail_nccl(c, link, failed, err) : 0;
     }
     if (rc == 0)
         rc = pp_tree_collect(&c->base, &r, take_ids, &l, err) ||
-                     pp_tree_broadcast(&c->base, all,
-                                       c->n_channels * sizeof *all, err)
+                     pp_tree_broadcast(&c->base, all, c->n_sets * sizeof *all,
+                                       err)
                  ? -1
                  : 0;
-    free(l.channels);
+    free(l.sets);
     free(l.ids);
     return rc;
 }
 
-/* Returns how many blocks of a kernel of NCCL a message of a link may have. A
- * kernel holds its blocks, nearly a processor of the GPU each, until the other
- * rank's runs. If the processors of every rank waited for messages of ranks
- * whose own processors wait, no rank would go on. So few links keep the default
- * of up to 32 blocks where some processors are left, and many links share half
- * of a GPU. It is a power of two, because NCCL rounds up to one. */
-static int most_blocks(const struct nccl_comm *c, size_t n)
+/* A kernel of NCCL holds its blocks, nearly a processor of the GPU each, until
+ * the kernels of the other ranks of its set run. If the processors of every
+ * rank waited for ranks whose own processors wait, no rank would go on. So the
+ * kernels of all sets of a rank fit in the GPU with the fewest processors, and
+ * leave some for computation. */
+enum { DEFAULT_BLOCKS = 32, LEFT_PROCESSORS = 4 };
+
+/* Returns how many blocks a kernel of NCCL may have, at all ranks: NCCL cuts a
+ * message by them. Few sets keep the default of up to 32 blocks where some
+ * processors are left, and many sets share half of a GPU. It is a power of two,
+ * because NCCL rounds up to one. */
+static int most_blocks(const struct nccl_comm *c)
 {
-    enum { DEFAULT = 32, LEFT = 4 };
-    size_t most = (size_t)c->processors;
-    int blocks = DEFAULT;
-    if (n * DEFAULT + LEFT <= most)
+    int blocks = DEFAULT_BLOCKS;
+    if (c->most_sets * DEFAULT_BLOCKS + LEFT_PROCESSORS <= c->processors)
         return PP_NCCL_UNDEFINED;
-    while (blocks > 1 && (size_t)blocks * n > most / 2)
+    while (blocks > 1 && blocks * c->most_sets > c->processors / 2)
         blocks /= 2;
     return blocks;
 }
 
-/* Finds the GPU with the fewest processors: NCCL cuts a message by the blocks
- * that a rank may have, so both ranks of a channel must say the same. */
+/* Finds the GPU with the fewest processors, and checks that a kernel of each
+ * set of a rank fits in it. */
 static int count_processors(struct nccl_comm *c, struct pp_err *err)
 {
-    enum { UNKNOWN = 132 };
     int own = c->streams->processors(c->base.device);
     int *all = calloc((size_t)c->base.size, sizeof *all);
     if (!all)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_rendezvous_allgather(c->join, &own, all, sizeof own, err);
-    c->processors = UNKNOWN;
+    c->processors = own;
     for (int r = 0; r < c->base.size && rc == 0; r++)
-        if (all[r] > 0 && all[r] < c->processors)
+        if (all[r] < c->processors)
             c->processors = all[r];
     free(all);
+    if (rc == 0 && c->most_sets + LEFT_PROCESSORS > c->processors)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "a rank exchanges messages in %d sets of ranks, and "
+                       "each may hold a processor of its GPU, which has %d, of "
+                       "which computation needs %d: use fewer stages or a mesh "
+                       "with fewer dimensions",
+                       c->most_sets, c->processors, LEFT_PROCESSORS);
     return rc;
 }
 
@@ -380,7 +505,7 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                                     .blocking = 0,
                                     .cga_cluster_size = PP_NCCL_UNDEFINED,
                                     .min_ctas = PP_NCCL_UNDEFINED,
-                                    .max_ctas = most_blocks(c, l->n_shared),
+                                    .max_ctas = most_blocks(c),
                                     .split_share = PP_NCCL_UNDEFINED};
     const struct pp_stream_ops *q = c->streams;
     if (q->open(c->base.device, &l->stream, err) ||
@@ -391,21 +516,32 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
             return -1;
     pthread_mutex_lock(&c->lock);
     int rc = c->aborted ? PP_NCCL_SUCCESS
-                        : c->lib.init(&l->comm, 2, ids[l->id],
-                                      l->of.to == c->base.rank, &config);
+                        : c->lib.init(&l->comm, l->n_ranks, ids[l->id],
+                                      l->index, &config);
     pthread_mutex_unlock(&c->lock);
     return await_link(c, l, rc, err);
 }
 
 #define TRIAL_BYTES 64
 
-/* Sends or receives a first message and waits until it is done. */
-static int try_first_message(struct nccl_comm *c, struct nccl_link *l,
-                             void *room, struct pp_err *err)
+/* Exchanges a first message with every other rank of the set, as later ones go,
+ * and waits until they are done. room: for one that is sent and one that is
+ * received. */
+static int try_first_messages(struct nccl_comm *c, struct nccl_link *l,
+                              char *room, struct pp_err *err)
 {
-    bool sends = l->of.from == c->base.rank, done = false;
-    if (queue_message(c, l, sends ? NULL : room, sends ? room : NULL,
-                      TRIAL_BYTES, err))
+    bool is_pair = l->direction < PP_DIRECTION_SYNC, done = false;
+    l->n_parts = 0;
+    for (int k = 1; k < l->n_ranks; k++) {
+        int to = (l->index + k) % l->n_ranks;
+        int from = (l->index + l->n_ranks - k) % l->n_ranks;
+        if (!is_pair || l->index == 1)
+            l->parts[l->n_parts++] =
+                (struct part){room + TRIAL_BYTES, NULL, TRIAL_BYTES, from};
+        if (!is_pair || l->index == 0)
+            l->parts[l->n_parts++] = (struct part){NULL, room, TRIAL_BYTES, to};
+    }
+    if (queue_parts(c, l, l->parts, l->n_parts, err))
         return -1;
     while (!done) {
         if (await_link(c, l, link_state(c, l), err) ||
@@ -422,8 +558,8 @@ static int nccl_attach(struct pp_comm *base, struct pp_device *d,
 {
     struct nccl_comm *c = nccl_of(base);
     const struct pp_rendezvous_watcher watcher = {check_links, abort_links, c};
-    struct pp_nccl_id *ids = calloc(c->n_channels + 1, sizeof *ids);
-    void *room = q->alloc(d, TRIAL_BYTES);
+    struct pp_nccl_id *ids = calloc(c->n_sets + 1, sizeof *ids);
+    void *room = q->alloc(d, 2 * (size_t)TRIAL_BYTES);
     int rc = ids && room ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     c->base.device = d;
     c->streams = q;
@@ -433,7 +569,7 @@ static int nccl_attach(struct pp_comm *base, struct pp_device *d,
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
         rc = connect_link(c, &c->links[i], ids, err);
         if (rc == 0)
-            rc = try_first_message(c, &c->links[i], room, err);
+            rc = try_first_messages(c, &c->links[i], room, err);
     }
     free(ids);
     q->free(d, room);
@@ -481,8 +617,11 @@ static void nccl_close(struct pp_comm *base)
     if (!c)
         return;
     nccl_detach(base);
-    for (size_t i = 0; i < c->n_links; i++)
+    for (size_t i = 0; i < c->n_links; i++) {
         free(c->links[i].done);
+        free(c->links[i].ranks);
+        free(c->links[i].parts);
+    }
     free(c->links);
     pp_nccl_close(&c->lib);
     pthread_mutex_destroy(&c->lock);
@@ -497,60 +636,82 @@ static const struct pp_transport nccl_transport = {
     .send_wait = nccl_send_wait,
     .recv = nccl_recv,
     .recv_wait = nccl_recv_wait,
+    .begin_batch = nccl_begin_batch,
+    .end_batch = nccl_end_batch,
+    .await_batches = nccl_await_batches,
     .allgather = nccl_allgather,
     .barrier = nccl_barrier,
     .abort = nccl_abort,
     .close = nccl_close,
 };
 
-static size_t larger(size_t a, size_t b)
+/* Opens the link of a set, which is number id of the list. */
+static int open_link(struct nccl_comm *c, const struct pp_comm_sets *sets,
+                     size_t id, struct pp_err *err)
 {
-    return a > b ? a : b;
-}
-
-/* Lists the channels of this rank, in the order of the options. n_links
- * (ranks): those of each rank. */
-static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
-                      const size_t *n_links, struct pp_err *err)
-{
-    int rank = c->base.rank;
-    c->links = calloc(o->n_channels + 1, sizeof *c->links);
-    if (!c->links)
+    enum { BATCHES = 2 }; /* under way at a time */
+    const struct pp_comm_set *set = &sets->items[id];
+    const int *ranks = pp_comm_set_ranks(sets, set);
+    struct nccl_link l = {.lib = &c->lib,
+                          .direction = set->direction,
+                          .n_ranks = set->n,
+                          .index = set->n,
+                          .id = id};
+    for (int k = 0; k < set->n; k++)
+        if (ranks[k] == c->base.rank)
+            l.index = k;
+    if (l.index == set->n)
+        return 0;
+    size_t n = (size_t)set->n;
+    int at_a_time = set->direction >= PP_DIRECTION_SYNC ? BATCHES
+                    : l.index == 1                      ? c->room.receives
+                                                        : c->room.depth;
+    l.n_done = (size_t)at_a_time + 2;
+    l.done = calloc(l.n_done, sizeof *l.done);
+    l.ranks = calloc(n, sizeof *l.ranks);
+    l.parts = calloc(2 * n, sizeof *l.parts);
+    c->links[c->n_links++] = l;
+    if (!l.done || !l.ranks || !l.parts)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < o->n_channels; i++) {
-        const struct pp_comm_channel *of = &o->channels[i];
-        assert(of->direction != PP_DIRECTION_HOST && of->from != of->to);
-        if (of->from != rank && of->to != rank)
-            continue;
-        int at_a_time = of->to == rank ? o->room.receives : o->room.depth;
-        struct nccl_link *l = &c->links[c->n_links++];
-        *l = (struct nccl_link){.lib = &c->lib,
-                                .of = *of,
-                                .peer = of->from == rank ? of->to : of->from,
-                                .id = i,
-                                .n_shared =
-                                    larger(n_links[of->from], n_links[of->to]),
-                                .n_done = (size_t)at_a_time + 2};
-        l->done = calloc(l->n_done, sizeof *l->done);
-        if (!l->done)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    memcpy(l.ranks, ranks, n * sizeof *ranks);
     return 0;
 }
 
-static int open_links(struct nccl_comm *c, const struct pp_nccl_options *o,
+/* Raises the limit of open files as far as it goes: NCCL needs some for each
+ * communicator and for each connection. Fails if that is not enough. */
+static int make_room_for_files(const struct nccl_comm *c, struct pp_err *err)
+{
+    enum { OF_PROGRAM = 64, OF_LINK = 16, OF_PEER = 2 };
+    struct rlimit limit;
+    rlim_t needed = OF_PROGRAM;
+    for (size_t i = 0; i < c->n_links; i++)
+        needed += OF_LINK + OF_PEER * (rlim_t)(c->links[i].n_ranks - 1);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    limit.rlim_cur = limit.rlim_max;
+    if (limit.rlim_max >= needed)
+        return setrlimit(RLIMIT_NOFILE, &limit) == 0
+                   ? 0
+                   : pp_fail_errno(err, "setrlimit");
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "rank %d needs %llu open files for its messages in %zu sets "
+                   "of ranks, but the limit is %llu (ulimit -Hn)",
+                   c->base.rank, (unsigned long long)needed, c->n_links,
+                   (unsigned long long)limit.rlim_max);
+}
+
+static int open_links(struct nccl_comm *c, const struct pp_comm_sets *sets,
                       struct pp_err *err)
 {
-    size_t *n_links = calloc((size_t)c->base.size, sizeof *n_links);
-    if (!n_links)
+    c->n_sets = sets->n;
+    c->most_sets = pp_comm_sets_most(sets, c->base.size);
+    c->links = calloc((size_t)c->most_sets + 1, sizeof *c->links);
+    if (!c->links)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < o->n_channels; i++) {
-        n_links[o->channels[i].from]++;
-        n_links[o->channels[i].to]++;
-    }
-    int rc = list_links(c, o, n_links, err);
-    free(n_links);
-    return rc;
+    for (size_t i = 0; i < sets->n; i++)
+        if (open_link(c, sets, i, err))
+            return -1;
+    return make_room_for_files(c, err);
 }
 
 int pp_comm_nccl_open(struct pp_rendezvous *join,
@@ -566,9 +727,8 @@ int pp_comm_nccl_open(struct pp_rendezvous *join,
                                .local = pp_rendezvous_local(join)};
     c->join = join;
     c->room = o->room;
-    c->n_channels = o->n_channels;
     pthread_mutex_init(&c->lock, NULL);
-    if (pp_nccl_open(o->library, &c->lib, err) || open_links(c, o, err)) {
+    if (pp_nccl_open(o->library, &c->lib, err) || open_links(c, o->sets, err)) {
         nccl_close(&c->base);
         return -1;
     }

@@ -42,6 +42,8 @@ static int find_functions(struct pp_nccl *n, struct pp_err *err)
         {"ncclGetLastError", &n->last_error},
         {"ncclSend", &n->send},
         {"ncclRecv", &n->recv},
+        {"ncclGroupStart", &n->group_start},
+        {"ncclGroupEnd", &n->group_end},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *f = dlsym(n->library, functions[i].name);

@@ -58,6 +58,8 @@ struct pp_nccl {
                 void *stream);
     int (*recv)(void *buf, size_t n, int type, int peer, void *comm,
                 void *stream);
+    int (*group_start)(void);
+    int (*group_end)(void);
 };
 
 /* Opens NCCL. library is a name or path, or NULL for NCCL's own name. Fails

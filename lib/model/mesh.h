@@ -113,6 +113,10 @@ struct pp_mesh pp_mesh_of(const struct pp_mesh *x, bool is_encoder);
 int pp_mesh_replicas(const struct pp_mesh *x);
 size_t pp_mesh_most_owners(const struct pp_mesh *x);
 
+/* Returns the most ranks that add the same gradients, 1 if each keeps its own.
+ * pair: the row adds some with another row. */
+size_t pp_mesh_most_sums(const struct pp_mesh *x, bool pair);
+
 /* Reports whether context-parallel ranks sum the losses of their tokens in the
  * order of one rank. */
 static inline bool pp_mesh_is_exact(const struct pp_mesh *x)

@@ -551,6 +551,15 @@ static size_t statistics(const struct pp_table_counts *c)
            pp_line_bytes(times(c->n_ranks, sizeof(int)));
 }
 
+size_t pp_sum_values(const struct pp_table_counts *c, bool is_host)
+{
+    enum { OF_A_RANK = 1 << 20, MOST = 1 << 24, ON_HOST = 1 << 18 };
+    size_t n = is_host ? ON_HOST : times(c->sums, OF_A_RANK);
+    n = n < MOST ? n : MOST;
+    n = n < c->n_params ? n : c->n_params; /* there are no more */
+    return n > c->sums ? n : c->sums;
+}
+
 size_t pp_table_bytes(const struct pp_table_counts *c,
                       const struct pp_backend *b)
 {
@@ -574,11 +583,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
         engine +=
             pp_line_bytes(b->is_host ? pp_bridge_bytes(c)
                                      : times(c->bridged + 1, sizeof(int32_t)));
-    for (size_t k = 0; k < 2; k++)
-        if (c->tied[k])
-            sum += pp_line_bytes(times(c->tied[k], wide));
-    if (c->copies || c->replicas)
-        sum += pp_line_bytes(PP_COPIED_PART * wide);
+    if (c->sums > 1)
+        sum += pp_line_bytes(pp_sum_values(c, b->is_host) * wide);
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));

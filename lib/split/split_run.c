@@ -178,23 +178,23 @@ static int embedding_stage(const struct pp_split_run *run, const size_t *bounds)
     return s;
 }
 
-/* Returns the elements of gradients of a tied embedding, or of the other, that
- * a rank receives in a copy of the weights. */
-static size_t tied_elements(const struct pp_split_run *run,
-                            const size_t *bounds, int rank, int copy)
+/* As pp_graph_pairs, for stages whose units are in question. */
+static bool adds_pairs(const struct pp_split_run *run, const size_t *bounds,
+                       int rank)
 {
     const struct pp_graph *g = &run->graph;
     const struct pp_model *m = run->request->shard.model;
-    int first = copy * (int)run->n_stages + embedding_stage(run, bounds);
-    int last = copy * (int)run->n_stages + tied_stage(run, bounds);
-    if ((!m->tied && !m->n_mtp) || m->table || last >= g->n_stages ||
+    bool adds = g->n_copies > 1;
+    if ((!m->tied && !m->n_mtp) || m->table ||
         pp_unit_role(m, (struct pp_unit_id){PP_UNIT_HEAD, 0}) !=
             PP_ROLE_TRAINED)
-        return 0;
-    int embed = g->stages[first].row, head = g->stages[last].row;
-    return embed != head && (rank == embed || rank == head)
-               ? pp_shard_words(&run->request->shard) * m->hidden
-               : 0;
+        return adds;
+    int first = embedding_stage(run, bounds), last = tied_stage(run, bounds);
+    for (int n = (int)run->n_stages, s = 0; s + last < g->n_stages; s += n) {
+        int embed = g->stages[s + first].row, head = g->stages[s + last].row;
+        adds |= embed != head && (rank == embed || rank == head);
+    }
+    return adds;
 }
 
 static bool has_pairs(const struct pp_schedule *s, int rank)
@@ -249,11 +249,9 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .n_metrics =
             q->scores_rows ? PP_SCORING_METRICS * (size_t)q->shard.mesh.cp : 0,
         .n_ranks = (size_t)pp_layout_ranks(&l),
-        .tied = {tied_elements(run, bounds, r, 0),
-                 tied_elements(run, bounds, r, 1)},
+        .sums = pp_mesh_most_sums(x, adds_pairs(run, bounds, r)),
         .ahead = m->n_mtp > 0,
         .copies = run->graph.n_copies > 1,
-        .replicas = x->dp * x->cp * x->tp > 1,
         .divided = x->cp > 1,
         .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {

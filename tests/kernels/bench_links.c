@@ -23,6 +23,7 @@
 #include "comm/collective.h"
 #include "comm/nccl.h"
 #include "comm/rendezvous.h"
+#include "comm/sets.h"
 #include "cuda_stream.h"
 #include "model/unit_bytes.h"
 
@@ -39,7 +40,7 @@ struct links {
     struct pp_device *device;
     size_t bytes;
     void *out, *in; /* (bytes) on the device */
-    void *room;     /* (PP_COPIED_PART) floats, for sums */
+    void *room;     /* (room_values) floats, for sums */
 };
 
 static void require(int rc, const struct pp_err *err)
@@ -50,22 +51,45 @@ static void require(int rc, const struct pp_err *err)
     exit(3);
 }
 
+static size_t room_values(const struct links *l)
+{
+    const struct pp_table_counts c = {.sums = (size_t)l->comm->size,
+                                      .n_params = SIZE_MAX};
+    return pp_sum_values(&c, false);
+}
+
+static struct pp_group all_ranks(const struct links *l)
+{
+    return (struct pp_group){.n = l->comm->size,
+                             .index = l->comm->rank,
+                             .step = 1,
+                             .size = {l->comm->size, 1, 1},
+                             .stride = {1}};
+}
+
+/* One message to a rank, or from it. */
+static void exchange(const struct links *l, int peer, bool sends, size_t bytes)
+{
+    struct pp_comm *c = l->comm;
+    const struct pp_group all = all_ranks(l);
+    enum pp_direction d = PP_DIRECTION_DATA;
+    struct pp_err err = {0};
+    require(pp_comm_begin_batch(c, &all, d, &err) ||
+                (sends ? c->ops->send(c, peer, d, l->out, bytes, &err)
+                       : c->ops->recv(c, peer, d, l->in, bytes, &err)) ||
+                pp_comm_end_batch(c, &err) ||
+                pp_comm_await_batches(c, &all, d, 0, &err),
+            &err);
+}
+
 static void send_to(const struct links *l, int to, size_t bytes)
 {
-    struct pp_err err = {0};
-    require(
-        l->comm->ops->send(l->comm, to, PP_DIRECTION_DATA, l->out, bytes,
-                           &err) ||
-            l->comm->ops->send_wait(l->comm, to, PP_DIRECTION_DATA, 0, &err),
-        &err);
+    exchange(l, to, true, bytes);
 }
 
 static void receive_from(const struct links *l, int from, size_t bytes)
 {
-    struct pp_err err = {0};
-    require(
-        pp_comm_receive(l->comm, from, PP_DIRECTION_DATA, l->in, bytes, &err),
-        &err);
+    exchange(l, from, false, bytes);
 }
 
 /* Returns when all ranks have done their work. */
@@ -129,17 +153,13 @@ static int add_as_pprun(const struct links *l, void *how, size_t values,
     (void)how;
     const struct pp_collective c = {
         .comm = l->comm,
-        .group = {.n = l->comm->size,
-                  .index = l->comm->rank,
-                  .step = 1,
-                  .size = {l->comm->size, 1, 1},
-                  .stride = {1}},
+        .group = all_ranks(l),
         .direction = PP_DIRECTION_WEIGHTS,
         .value_bytes = sizeof(float),
         .sum = pp_kernels_cuda_f32.add_gradient,
         .stream = l->device->stream,
         .room = l->room,
-        .room_values = PP_COPIED_PART,
+        .room_values = room_values(l),
     };
     return pp_all_reduce(&c, l->in, values, err);
 }
@@ -270,7 +290,7 @@ static void run_rank(struct links *l, bool is_nccl)
     require(c->ops->attach(c, d, d->ops->streams, &err), &err);
     l->out = pp_device_alloc(d, l->bytes, 1, "a message", &err);
     l->in = pp_device_alloc(d, l->bytes, 1, "a message", &err);
-    l->room = pp_device_alloc(d, PP_COPIED_PART, sizeof(float), "sums", &err);
+    l->room = pp_device_alloc(d, room_values(l), sizeof(float), "sums", &err);
     require(!l->out || !l->in || !l->room, &err);
     measure_messages(l);
     check_sum(l, add_as_pprun, NULL);
@@ -342,22 +362,21 @@ static void run_process(size_t bytes)
                                               .version = "1",
                                               .seconds = 60};
     int n = place.size;
-    struct pp_comm_channel *channels =
-        calloc((size_t)(2 * n * n), sizeof *channels);
-    struct pp_nccl_options o = {
-        .library = getenv("PPRUN_NCCL"), .room = {1, 1}, .channels = channels};
-    for (int i = 0; channels && i < 2 * n * n; i++)
-        if (i / 2 / n != i / 2 % n)
-            channels[o.n_channels++] = (struct pp_comm_channel){
-                i / 2 / n, i / 2 % n,
-                i % 2 ? PP_DIRECTION_WEIGHTS : PP_DIRECTION_DATA};
-    require(!channels || pp_device_cuda.open(place.local, &l.device, &err) ||
+    const struct pp_group all = {
+        .n = n, .step = 1, .size = {n, 1, 1}, .stride = {1}};
+    struct pp_comm_sets sets = {0};
+    const struct pp_nccl_options o = {
+        .library = getenv("PPRUN_NCCL"), .room = {1, 1}, .sets = &sets};
+    pp_comm_sets_add_group(&sets, &all, PP_DIRECTION_DATA);
+    pp_comm_sets_add_group(&sets, &all, PP_DIRECTION_WEIGHTS);
+    pp_comm_sets_order(&sets, n);
+    require(pp_device_cuda.open(place.local, &l.device, &err) ||
                 pp_rendezvous_open(&place, &join, &err) ||
                 pp_comm_nccl_open(join, &o, &l.comm, &err),
             &err);
     run_rank(&l, true);
     pp_rendezvous_close(join);
-    free(channels);
+    pp_comm_sets_finish(&sets);
 }
 
 int main(int argc, char **argv)

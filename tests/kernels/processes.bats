@@ -310,11 +310,25 @@ $(hostname) differ in the packed data"
     ranks 2 two.json "${options[@]}" --steps 3
     all 0 2
     cp out.0 want
-    PP_EMULATED_COSTS=messages=50000 ranks 2 two.json "${options[@]}" --steps 3
+    PP_EMULATED_COSTS=operations=50000 ranks 2 two.json "${options[@]}" --steps 3
     all 0 2
     diff <(numbers want) <(numbers out.0)
     seconds() { jq .seconds "$1" | sort -g | head -n 1; }
     jq -en "$(seconds out.0) >= 0.15 and $(seconds want) < $(seconds out.0)"
+}
+
+@test "too few processors or open files for the messages" {
+    printf '%s\n' '#!/bin/bash' \
+        '[ "$RANK" != 1 ] || ulimit -n 90' \
+        "exec $PPRUN \"\$@\"" >limited
+    chmod +x limited
+    PPRUN=$PWD/limited ranks 2 two.json "${options[@]}"
+    all 3 2
+    says "pprun?1/2 *: rank 1 needs 118 open files for its messages in 3 sets of ranks, but the limit is 90 (ulimit -Hn)"
+    each=(PP_EMULATED_PROCESSORS=6 PP_EMULATED_PROCESSORS=7)
+    ranks 2 two.json "${options[@]}"
+    all 3 2
+    says "pprun?0/2 *: a rank exchanges messages in 3 sets of ranks, and each may hold a processor of its GPU, which has 6, of which computation needs 4: *"
 }
 
 @test "GPUs with few processors, full launch queues, and late loading" {

@@ -174,61 +174,65 @@ static void *at_element(void *buf, size_t i, const struct pp_target *to)
     return (char *)buf + i * to->bytes.there;
 }
 
-/* Posts the receives of this rank's window, and counts their elements. */
-static int post(struct pp_exchange *x, const struct pp_target *to,
-                struct pp_range window, size_t *n, struct pp_err *err)
+/* Packs and sends what this rank has of a window of another rank. */
+static int give(struct pp_exchange *x, const struct pp_target *to, int part,
+                struct pp_range window, const char *data, struct pp_err *err)
 {
-    *n = 0;
-    for (int i = 0; i < x->n_parts; i++) {
-        size_t k = i == x->mine ? 0 : pp_runs_count(&x->parts[i].runs, window);
-        if (k && x->comm->ops->recv(x->comm, x->parts[i].rank, x->direction,
-                                    at_element(x->in, *n, to),
-                                    k * to->bytes.there, err))
-            return -1;
-        *n += k;
-    }
-    return 0;
+    const struct pp_runs *mine = &x->parts[x->mine].runs;
+    size_t bytes = pp_runs_count(mine, window) * to->bytes.there;
+    if (bytes == 0)
+        return 0;
+    if (data)
+        pp_runs_pack(mine, window, data, to->bytes, x->packed);
+    return (!is_host(x) &&
+            x->device->ops->put(x->device, x->out, x->packed, bytes, err)) ||
+                   x->comm->ops->send(x->comm, x->parts[part].rank,
+                                      x->direction, x->out, bytes, err)
+               ? -1
+               : 0;
 }
 
-/* Sends what this rank has of the others' windows. All have posted their
- * receives of this round, or will before they send, so none waits for ever. */
-static int give(struct pp_exchange *x, const struct pp_target *to,
+/* Posts the receive of what another rank has of this rank's window. */
+static int post(struct pp_exchange *x, const struct pp_target *to, int part,
+                struct pp_range window, struct pp_err *err)
+{
+    size_t n = pp_runs_count(&x->parts[part].runs, window), at = 0;
+    for (int i = 0; i < part; i++)
+        if (i != x->mine)
+            at += pp_runs_count(&x->parts[i].runs, window);
+    return n == 0 ? 0
+                  : x->comm->ops->recv(x->comm, x->parts[part].rank,
+                                       x->direction, at_element(x->in, at, to),
+                                       n * to->bytes.there, err);
+}
+
+/* Exchanges the windows of a round. In step k a rank sends to the k-th after
+ * it, and receives from the k-th before it, as all others do. */
+static int pass(struct pp_exchange *x, const struct pp_target *to,
                 const struct division *w, size_t round, const char *data,
                 struct pp_err *err)
 {
-    for (int k = 1; k < x->n_parts; k++) {
-        int i = (x->mine + k) % x->n_parts;
-        struct pp_range window = window_of(w, x->n_parts, i, round);
-        size_t bytes =
-            pp_runs_count(&x->parts[x->mine].runs, window) * to->bytes.there;
-        if (bytes == 0)
-            continue;
-        if (data)
-            pp_runs_pack(&x->parts[x->mine].runs, window, data, to->bytes,
-                         x->packed);
-        if ((!is_host(x) &&
-             x->device->ops->put(x->device, x->out, x->packed, bytes, err)) ||
-            x->comm->ops->send(x->comm, x->parts[i].rank, x->direction, x->out,
-                               bytes, err) ||
-            x->comm->ops->send_wait(x->comm, x->parts[i].rank, x->direction, 0,
-                                    err))
+    int n = x->n_parts;
+    for (int k = 1; k < n; k++) {
+        int after = (x->mine + k) % n, before = (x->mine + n - k) % n;
+        if (pp_comm_begin_batch(x->comm, &x->group, x->direction, err) ||
+            post(x, to, before, window_of(w, n, x->mine, round), err) ||
+            give(x, to, after, window_of(w, n, after, round), data, err) ||
+            pp_comm_end_batch(x->comm, err) ||
+            pp_comm_await_batches(x->comm, &x->group, x->direction, 0, err))
             return -1;
     }
     return 0;
 }
 
-/* Waits for n elements of the others in this rank's window, and puts all to
- * their places. */
+/* Puts what has been received of this rank's window, and its own, to their
+ * places. */
 static int take(struct pp_exchange *x, const struct pp_target *to,
-                struct pp_range window, size_t n, const char *data,
-                struct pp_err *err)
+                struct pp_range window, const char *data, struct pp_err *err)
 {
-    size_t bytes = to->bytes.there, at = 0;
+    size_t bytes = to->bytes.there, n = 0, at = 0;
     for (int i = 0; i < x->n_parts; i++)
-        if (i != x->mine && pp_runs_count(&x->parts[i].runs, window) &&
-            x->comm->ops->recv_wait(x->comm, x->parts[i].rank, x->direction, 0,
-                                    err))
-            return -1;
+        n += i == x->mine ? 0 : pp_runs_count(&x->parts[i].runs, window);
     if (n > 0 && !is_host(x) &&
         x->device->ops->get(x->device, x->received, x->in, n * bytes, err))
         return -1;
@@ -261,10 +265,7 @@ static int exchange(struct pp_exchange *x, const struct pp_target *to,
     size_t n = (size_t)x->n_parts, rounds = (w.n + n - 1) / n;
     for (size_t round = 0; round < rounds; round++) {
         struct pp_range mine = window_of(&w, x->n_parts, x->mine, round);
-        size_t received;
-        if (post(x, to, mine, &received, err) ||
-            give(x, to, &w, round, data, err) ||
-            take(x, to, mine, received, data, err))
+        if (pass(x, to, &w, round, data, err) || take(x, to, mine, data, err))
             return -1;
         put_window(x, to, mine, err);
     }

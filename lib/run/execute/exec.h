@@ -32,7 +32,6 @@
 struct pp_tied {
     bool used;
     void *embed, *head; /* this rank's gradients, or NULL */
-    void *received;     /* (n) if the other is on another rank */
     int peer;           /* rank of the other one, or -1 */
     size_t n;
 };
@@ -53,8 +52,9 @@ struct pp_worker {
     struct pp_progress *progress;     /* or NULL */
     struct pp_engine engine, overlap; /* overlap: for pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
-    void *room; /* (PP_COPIED_PART) for gradients of ranks that hold the same
+    void *room; /* (room_values) for gradients of ranks that hold the same
                    weights; NULL if there are none */
+    size_t room_values;
     struct pp_reducer reducer;
 };
 

@@ -268,29 +268,6 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
     return false;
 }
 
-/* Returns the ranks that divide the tensors of a row. */
-static size_t tensor_ranks(const struct pp_job *j, int row)
-{
-    return (size_t)row_mesh(j, row).tp;
-}
-
-/* Returns the elements of gradients of the tied embedding, or of the other,
- * that come from another rank, in a copy of the weights. */
-static size_t tied_elements(const struct pp_job *j, int row, int copy)
-{
-    const struct pp_graph *g = j->schedule->graph;
-    if (g->tied[0] < 0 || copy >= g->n_copies)
-        return 0;
-    int first = copy * (g->n_stages / g->n_copies);
-    int embed = g->stages[g->tied[0] + first].row;
-    int head = g->stages[g->tied[1] + first].row;
-    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    pp_unit_params(j->model, (struct pp_unit_id){PP_UNIT_EMBED, 0}, table);
-    return embed != head && (row == embed || row == head)
-               ? pp_tensor_most(&table[PP_P_WEIGHT], tensor_ranks(j, row))
-               : 0;
-}
-
 /* Returns the microbatches of all passes of an evaluation, empty ones too. */
 static size_t n_eval(const struct pp_job *j)
 {
@@ -351,7 +328,6 @@ static size_t most_features(const struct pp_job *j, size_t encoder)
 
 struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 {
-    const struct pp_graph *g = j->schedule->graph;
     struct pp_layout l = pp_job_layout(j);
     const struct pp_mesh mesh = row_mesh(j, row);
     size_t cp = (size_t)pp_layout_language(&l)->mesh.cp;
@@ -370,10 +346,10 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_references = n_references(j),
         .widened = pp_model_widened(j->model),
         .n_ranks = (size_t)pp_layout_ranks(&l),
-        .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
+        .sums =
+            pp_mesh_most_sums(&mesh, pp_graph_pairs(j->schedule->graph, row)),
         .ahead = j->model->n_mtp > 0,
-        .copies = g->n_copies > 1,
-        .replicas = pp_job_replicas(j, row) > 1 || mesh.tp > 1,
+        .copies = j->schedule->graph->n_copies > 1,
         .divided = mesh.cp > 1,
         .overlap = pp_job_overlaps(j, row),
     };

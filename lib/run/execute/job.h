@@ -332,9 +332,11 @@ int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
 void pp_job_channels(const struct pp_job *j, int only, bool host,
                      struct pp_comm_channel **at, size_t *n);
 
-/* Puts channels in an order in which pairs of neighbours can connect at the
- * same time, for a transport that connects them before the first step. */
-void pp_job_connect_order(struct pp_comm_channel *at, size_t n);
+/* Lists the sets of ranks that exchange these messages, except those of
+ * PP_DIRECTION_HOST, in the order in which they connect (comm/sets.h). The
+ * caller finishes the list. */
+struct pp_comm_sets;
+void pp_job_sets(const struct pp_job *j, struct pp_comm_sets *sets);
 
 /* Runs one rank of the job to its end. *status is PP_EXIT_OK or
  * PP_EXIT_STOPPED. On failure it aborts all other ranks. */

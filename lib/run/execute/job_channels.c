@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* job_channels - the channels that the ranks of a job use, and the messages in
- * each. */
+ * each; the sets of ranks that exchange messages. */
 #include "run/execute/job.h"
 
 #include <stdlib.h>
 
 #include "base/vec.h"
+#include "comm/sets.h"
 #include "comm/tree.h"
 #include "schedule/ir/deps.h"
 
@@ -69,12 +70,13 @@ int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
     return 0;
 }
 
-/* The channels from a rank, which are in use. */
+/* The messages from a rank: as channels, or as sets of ranks. */
 struct uses {
     struct pp_layout layout;
     int from;
     int only; /* a rank: lists the channels that it sends or receives in; or
                  -1 */
+    struct pp_comm_sets *sets; /* NULL: channels */
     struct {
         struct pp_comm_channel *items;
         size_t n, capacity;
@@ -86,16 +88,30 @@ static void use(struct uses *u, int to, enum pp_direction direction)
     const struct pp_comm_channel x = {u->from, to, direction};
     if (to == u->from || (u->only >= 0 && u->only != to && u->only != u->from))
         return;
-    PP_VEC_PUSH(&u->list, x);
+    if (u->sets)
+        pp_comm_sets_add_pair(u->sets, u->from, to, direction);
+    else
+        PP_VEC_PUSH(&u->list, x);
 }
 
-/* The channel to the other of two rows that hold the same weights. */
+static void use_group(struct uses *u, const struct pp_group *g,
+                      enum pp_direction direction)
+{
+    if (u->sets)
+        pp_comm_sets_add_group(u->sets, g, direction);
+    for (int i = 0; i < g->n && !u->sets; i++)
+        use(u, pp_group_rank(g, i), direction);
+}
+
+/* The ranks of two rows that hold the same weights. */
 static void sync_rows(struct uses *u, const struct pp_place *p, int a, int b)
 {
-    if (p->row == a)
-        use(u, pp_layout_peer(&u->layout, p, b), PP_DIRECTION_SYNC);
-    if (p->row == b)
-        use(u, pp_layout_peer(&u->layout, p, a), PP_DIRECTION_SYNC);
+    if ((p->row != a && p->row != b) || a == b)
+        return;
+    const struct pp_group g =
+        pp_group_pair(pp_layout_peer(&u->layout, p, a),
+                      pp_layout_peer(&u->layout, p, b), p->row == a ? 0 : 1);
+    use_group(u, &g, PP_DIRECTION_SYNC);
 }
 
 static void use_for_messages(struct uses *u, const struct pp_schedule *s,
@@ -114,6 +130,7 @@ static void use_for_messages(struct uses *u, const struct pp_schedule *s,
                                   : PP_DIRECTION_BACKWARD);
     }
 }
+
 /* Those between stages that hold the same weights, tied or copied. Copies are
  * all in the language model. */
 static void use_for_same_weights(struct uses *u, const struct pp_graph *g,
@@ -154,8 +171,7 @@ static void use_for_groups(struct uses *u, const struct pp_job *j,
         if (!within[k].used)
             continue;
         struct pp_group group = pp_layout_group(&u->layout, p, within[k].kind);
-        for (int i = 0; i < group.n; i++)
-            use(u, pp_group_rank(&group, i), within[k].direction);
+        use_group(u, &group, within[k].direction);
     }
 }
 
@@ -196,6 +212,17 @@ static void sort_channels(struct uses *u, size_t first)
     u->list.n = n + 1;
 }
 
+/* Those of the rank u->from in the schedule. */
+static void use_for_place(struct uses *u, const struct pp_job *j)
+{
+    struct pp_place p;
+    if (!pp_layout_find(&u->layout, u->from, &p))
+        return;
+    use_for_messages(u, j->schedule, &p);
+    use_for_same_weights(u, j->schedule->graph, &p);
+    use_for_groups(u, j, &p);
+}
+
 void pp_job_channels(const struct pp_job *j, int only, bool host,
                      struct pp_comm_channel **at, size_t *n)
 {
@@ -205,39 +232,22 @@ void pp_job_channels(const struct pp_job *j, int only, bool host,
     /* Never an empty list, which would be NULL. */
     PP_VEC_RESERVE(&u.list, 1);
     for (u.from = 0; u.from < n_ranks; u.from++) {
-        struct pp_place p;
         size_t first = u.list.n;
         if (host)
             use_for_host(&u, n_ranks);
-        if (pp_layout_find(&u.layout, u.from, &p)) {
-            use_for_messages(&u, j->schedule, &p);
-            use_for_same_weights(&u, j->schedule->graph, &p);
-            use_for_groups(&u, j, &p);
-        }
+        use_for_place(&u, j);
         sort_channels(&u, first);
     }
     *at = u.list.items;
     *n = u.list.n;
 }
 
-/* Sorts pairs whose lower rank is even before the others. */
-static int in_order(const void *a, const void *b)
+void pp_job_sets(const struct pp_job *j, struct pp_comm_sets *sets)
 {
-    const struct pp_comm_channel *x = a, *y = b;
-    int x_low = x->from < x->to ? x->from : x->to;
-    int y_low = y->from < y->to ? y->from : y->to;
-    const int keys[][2] = {{x_low % 2, y_low % 2},
-                           {x_low, y_low},
-                           {x->from + x->to, y->from + y->to},
-                           {x->from, y->from},
-                           {(int)x->direction, (int)y->direction}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
-}
-
-void pp_job_connect_order(struct pp_comm_channel *at, size_t n)
-{
-    qsort(at, n, sizeof *at, in_order);
+    struct uses u = {.layout = pp_job_layout(j), .only = -1, .sets = sets};
+    int n_ranks = pp_layout_ranks(&u.layout);
+    *sets = (struct pp_comm_sets){0};
+    for (u.from = 0; u.from < n_ranks; u.from++)
+        use_for_place(&u, j);
+    pp_comm_sets_order(sets, n_ranks);
 }

@@ -12,55 +12,42 @@ struct copied {
     size_t n;
 };
 
-static int add(const struct pp_worker *w, void *sum, const void *first,
-               const void *second, size_t n, struct pp_err *err)
-{
-    int failed =
-        w->env->kernels->add_gradient(sum, first, second, n, w->env->stream);
-    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
-}
-
 static int add_here(const struct pp_worker *w, const struct copied *c,
                     struct pp_err *err)
 {
-    if (add(w, c->at[0], c->at[0], c->at[1], c->n, err))
-        return -1;
+    const struct pp_kernels *k = w->env->kernels;
     struct pp_device *d = w->env->device;
-    return d->ops->copy(d, c->at[1], c->at[0],
-                        c->n * w->env->kernels->accumulator_bytes, err);
+    int failed =
+        k->add_gradient(c->at[0], c->at[0], c->at[1], c->n, w->env->stream);
+    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
+                  : d->ops->copy(d, c->at[1], c->at[0],
+                                 c->n * k->accumulator_bytes, err);
 }
 
-static int add_part(const struct pp_worker *w, const struct copied *c,
-                    size_t from, size_t n, struct pp_err *err)
+/* Adds those of the first rank and of the second, in this order, on both. */
+static int add_pair(const struct pp_worker *w, const struct copied *c,
+                    struct pp_err *err)
 {
-    const struct pp_transport *ops = w->env->comm->ops;
-    size_t element = w->env->kernels->accumulator_bytes;
-    bool is_first = c->at[0] != NULL;
-    char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
-    if (ops->send(w->env->comm, c->peer, PP_DIRECTION_SYNC, mine, n * element,
-                  err) ||
-        pp_comm_receive(w->env->comm, c->peer, PP_DIRECTION_SYNC, w->room,
-                        n * element, err) ||
-        ops->send_wait(w->env->comm, c->peer, PP_DIRECTION_SYNC, 0, err))
-        return -1;
-    return is_first ? add(w, mine, mine, w->room, n, err)
-                    : add(w, mine, w->room, mine, n, err);
+    int me = w->env->comm->rank, index = c->at[0] ? 0 : 1;
+    const struct pp_collective both = {
+        .comm = w->env->comm,
+        .group = index == 0 ? pp_group_pair(me, c->peer, 0)
+                            : pp_group_pair(c->peer, me, 1),
+        .direction = PP_DIRECTION_SYNC,
+        .value_bytes = w->env->kernels->accumulator_bytes,
+        .sum = w->env->kernels->add_gradient,
+        .stream = w->env->stream,
+        .room = w->room,
+        .room_values = w->room_values};
+    return pp_all_reduce(&both, c->at[index], c->n, err);
 }
 
 static int add_copies(const struct pp_worker *w, const struct copied *c,
                       struct pp_err *err)
 {
-    if (c->n == 0)
-        return 0;
-    if (c->at[0] && c->at[1])
-        return add_here(w, c, err);
-    for (size_t from = 0; from < c->n; from += PP_COPIED_PART) {
-        size_t left = c->n - from;
-        size_t n = left < PP_COPIED_PART ? left : PP_COPIED_PART;
-        if (add_part(w, c, from, n, err))
-            return -1;
-    }
-    return 0;
+    return c->n == 0              ? 0
+           : c->at[0] && c->at[1] ? add_here(w, c, err)
+                                  : add_pair(w, c, err);
 }
 
 /* The stages of one copy; those of the second follow. */
@@ -124,26 +111,8 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err)
 {
-    struct pp_comm *c = w->env->comm;
-    const struct pp_kernels *k = w->env->kernels;
-    void *mine = t->embed ? t->embed : t->head;
-    struct pp_device *d = w->env->device;
-    size_t bytes = t->n * k->accumulator_bytes;
-    if (t->peer < 0) {
-        int failed =
-            k->add_gradient(t->embed, t->embed, t->head, t->n, w->env->stream);
-        return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
-                      : d->ops->copy(d, t->head, t->embed, bytes, err);
-    }
-    if (c->ops->send(c, t->peer, PP_DIRECTION_SYNC, mine, bytes, err) ||
-        pp_comm_receive(c, t->peer, PP_DIRECTION_SYNC, t->received, bytes,
-                        err) ||
-        c->ops->send_wait(c, t->peer, PP_DIRECTION_SYNC, 0, err))
-        return -1;
-    const void *embed = t->embed ? t->embed : t->received;
-    const void *head = t->embed ? t->received : t->head;
-    int failed = k->add_gradient(mine, embed, head, t->n, w->env->stream);
-    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
+    const struct copied c = {{t->embed, t->head}, t->peer, t->n};
+    return add_copies(w, &c, err);
 }
 
 /* Returns the tensor-parallel ranks that hold the same piece as this one. They
@@ -175,7 +144,7 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
     c.value_bytes = w->env->kernels->accumulator_bytes;
     c.sum = w->env->kernels->add_gradient;
     c.room = w->room;
-    c.room_values = PP_COPIED_PART;
+    c.room_values = w->room_values;
     for (size_t i = 0; w->env->tensor.group.n > 1 && i < p->n; i++) {
         /* The ranks of an encoder have whole gradients too, and those of whole
          * experts are summed over all ranks that hold them. */
@@ -212,7 +181,7 @@ static struct pp_collective replicas(const struct pp_worker *w,
         .sum = w->env->kernels->add_gradient,
         .stream = w->env->stream,
         .room = w->room,
-        .room_values = PP_COPIED_PART,
+        .room_values = w->room_values,
         .grain = PP_SQUARES_BLOCK,
         .turn = t ? pp_tensor_turn(&t->info, t->slot) : 0};
 }

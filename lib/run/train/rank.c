@@ -120,7 +120,7 @@ static const struct pp_parameter *find_tied(const struct pp_rank *r, int copy)
 
 /* Finds the gradients of both in a copy of the weights, and the rank that holds
  * the other one. */
-static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
+static void make_tied(struct pp_rank *r, int copy)
 {
     const struct pp_graph *g = r->worker.graph;
     struct pp_tied *t = &r->worker.tied[copy];
@@ -129,22 +129,13 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
         pp_parameters_find(&r->params, copy, embed, 0);
     const struct pp_parameter *h = find_tied(r, copy);
     if (!e && !h)
-        return 0;
+        return;
     t->used = true;
     t->embed = e ? own_gradients(r, e) : NULL;
     t->head = h ? own_gradients(r, h) : NULL;
     t->n = e ? e->own.n : h->own.n;
     int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
     t->peer = e && h ? -1 : pp_env_peer(&r->env, g->stages[other].row);
-    if (t->peer < 0)
-        return 0;
-    /* Every tensor-parallel rank has room for the largest piece. */
-    size_t most = pp_tensor_most(e ? &e->info : &h->info,
-                                 (size_t)pp_env_mesh(&r->env)->tp);
-    t->received =
-        pp_device_alloc(r->env.device, most, r->kernels.accumulator_bytes,
-                        "tied gradients", err);
-    return t->received ? 0 : -1;
 }
 
 /* Prepares the sums of gradients over ranks. */
@@ -152,14 +143,15 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
-        if (make_tied(r, k, err))
-            return -1;
+        make_tied(r, k);
     bool has_replicas = pp_job_replicas(r->job, r->env.place.row) > 1;
     if (has_replicas && pp_reducer_init(&r->worker.reducer, r->env.device, err))
         return -1;
-    if (g->n_copies == 1 && !has_replicas && r->env.tensor.group.n == 1)
+    const struct pp_table_counts c = pp_job_tables(r->job, r->env.place.row);
+    if (c.sums < 2)
         return 0;
-    r->worker.room = pp_device_alloc(r->env.device, PP_COPIED_PART,
+    r->worker.room_values = pp_sum_values(&c, pp_env_is_host(&r->env));
+    r->worker.room = pp_device_alloc(r->env.device, r->worker.room_values,
                                      r->kernels.accumulator_bytes,
                                      "gradients of other ranks", err);
     return r->worker.room ? 0 : -1;
@@ -497,8 +489,6 @@ static void rank_finish(struct pp_rank *r)
 {
     pp_saving_end(r->saving);
     pp_device_free(r->env.device, r->worker.room);
-    for (int k = 0; k < PP_MAX_COPIES; k++)
-        pp_device_free(r->env.device, r->worker.tied[k].received);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
     pp_engine_finish(&r->worker.overlap);

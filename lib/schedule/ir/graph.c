@@ -189,3 +189,15 @@ bool pp_graph_meet(const struct pp_graph *g, int stage, int other)
     free(from);
     return both;
 }
+
+bool pp_graph_pairs(const struct pp_graph *g, int row)
+{
+    bool pairs = g->n_copies > 1;
+    for (int copy = 0; g->tied[0] >= 0 && copy < g->n_copies; copy++) {
+        int first = copy * (g->n_stages / g->n_copies);
+        int embed = g->stages[g->tied[0] + first].row;
+        int head = g->stages[g->tied[1] + first].row;
+        pairs |= embed != head && (row == embed || row == head);
+    }
+    return pairs;
+}

@@ -113,6 +113,10 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
  * previous stage. */
 int pp_graph_break(const struct pp_graph *g);
 
+/* Returns true if a row adds gradients with another row, which holds the same
+ * weights: another copy, or a tied embedding or head. */
+bool pp_graph_pairs(const struct pp_graph *g, int row);
+
 /* Returns true if the outputs of both stages flow into a common stage before
  * the loss. The backward of each then waits for the forward of the other. */
 bool pp_graph_meet(const struct pp_graph *g, int stage, int other);
