@@ -10,13 +10,14 @@ struct span {
 };
 
 /* Returns the part of a member. */
-static struct span part_of(const struct pp_collective *c, const size_t *at,
-                           size_t total, int member)
+static struct span part_of(const struct pp_collective *c,
+                           const struct pp_values *v, int member)
 {
     size_t n = (size_t)c->group.n, grain = c->grain ? c->grain : 1;
-    size_t k = ((size_t)member + n - c->turn % n) % n;
-    size_t first = at ? at[member] : pp_part_begin(total, grain, n, k);
-    size_t end = at ? at[member + 1] : pp_part_begin(total, grain, n, k + 1);
+    size_t k = ((size_t)member + n - v->turn % n) % n;
+    size_t first = v->at ? v->at[member] : pp_part_begin(v->n, grain, n, k);
+    size_t end =
+        v->at ? v->at[member + 1] : pp_part_begin(v->n, grain, n, k + 1);
     return (struct span){first, end - first};
 }
 
@@ -72,57 +73,148 @@ static int settle(const struct pp_collective *c, struct pp_err *err)
     return pp_comm_await_batches(c->comm, &c->group, c->direction, 0, err);
 }
 
-/* The part of a member that is summed in one round: at most step values. */
-static struct span window(const struct pp_collective *c, const size_t *at,
-                          size_t total, int member, size_t round, size_t step)
+/* --- sums --- */
+
+/* What a round adds of a buffer: at most `most` values of each part, from
+ * `from` on. */
+struct chunk {
+    const struct pp_values *v;
+    size_t from, most;
+    size_t at; /* their place in the room of each member */
+};
+
+static struct span window(const struct pp_collective *c, const struct chunk *k,
+                          int member)
 {
-    struct span part = part_of(c, at, total, member);
-    size_t first = part.first + round * step, end = part.first + part.n;
-    if (first >= end)
-        return (struct span){end, 0};
-    return (struct span){first, end - first < step ? end - first : step};
+    struct span part = part_of(c, k->v, member);
+    size_t n = part.n > k->from ? part.n - k->from : 0;
+    return (struct span){part.first + k->from, n < k->most ? n : k->most};
 }
 
 /* Adds the values of all members in order: those of the others are in the room,
  * member i's at i * step. */
-static int add_up(const struct pp_collective *c, void *mine, size_t n,
+static int add_up(const struct pp_collective *c, const struct chunk *k,
                   size_t step, struct pp_err *err)
 {
+    struct span s = window(c, k, c->group.index);
+    void *mine = value_at(c, k->v->buf, s.first);
+    void *first = value_at(c, c->room, k->at);
     int members = c->group.n, rc = 0;
-    for (int i = 1; n > 0 && i < members && rc == 0; i++) {
+    for (int i = 1; s.n > 0 && i < members && rc == 0; i++) {
         const void *next =
-            i == c->group.index ? mine : value_at(c, c->room, (size_t)i * step);
-        const void *sum = i == 1 && c->group.index == 0 ? mine : c->room;
-        rc = c->sum(i + 1 == members ? mine : c->room, sum, next, n, c->stream);
+            i == c->group.index ? mine : value_at(c, first, (size_t)i * step);
+        const void *sum = i == 1 && c->group.index == 0 ? mine : first;
+        rc = c->sum(i + 1 == members ? mine : first, sum, next, s.n, c->stream);
     }
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "a sum over ranks failed: code %d",
                         rc)
               : 0;
 }
 
-/* One round: this member receives its window from all others and sends them
+/* One round: this member receives its windows from all others and sends them
  * theirs. */
-static int reduce_round(const struct pp_collective *c, void *buf,
-                        const size_t *at, size_t total, size_t round,
-                        size_t step, struct pp_err *err)
+static int reduce_round(const struct pp_collective *c,
+                        const struct chunk *chunks, size_t n, size_t step,
+                        struct pp_err *err)
 {
-    int n = c->group.n;
-    struct span mine = window(c, at, total, c->group.index, round, step);
     if (begin(c, err))
         return -1;
-    for (int k = 1; k < n; k++) {
-        int from = after(c, n - k);
-        struct span to = {(size_t)from * step, mine.n};
-        if (post(c, from, c->room, to, err))
-            return -1;
+    for (int k = 1; k < c->group.n; k++) {
+        int from = after(c, c->group.n - k);
+        for (size_t i = 0; i < n; i++) {
+            struct span to = {(size_t)from * step + chunks[i].at,
+                              window(c, &chunks[i], c->group.index).n};
+            if (post(c, from, c->room, to, err))
+                return -1;
+        }
     }
-    for (int k = 1; k < n; k++) {
+    for (int k = 1; k < c->group.n; k++) {
         int to = after(c, k);
-        if (give(c, to, buf, window(c, at, total, to, round, step), err))
-            return -1;
+        for (size_t i = 0; i < n; i++)
+            if (give(c, to, chunks[i].v->buf, window(c, &chunks[i], to), err))
+                return -1;
     }
-    return end(c, err) || settle(c, err) ||
-                   add_up(c, value_at(c, buf, mine.first), mine.n, step, err)
+    int rc = end(c, err) || settle(c, err) ? -1 : 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = add_up(c, &chunks[i], step, err);
+    return rc;
+}
+
+/* Buffers that one operation may exchange. A channel has room for one message,
+ * so without batches each goes by itself. */
+static size_t most_buffers(const struct pp_collective *c)
+{
+    return c->comm->ops->begin_batch ? PP_BATCH_MOST : 1;
+}
+
+int pp_reduce_scatter_many(const struct pp_collective *c,
+                           const struct pp_values *v, size_t n,
+                           struct pp_err *err)
+{
+    enum { LINE = 64 }; /* kernels are fast at such places */
+    size_t step = c->room_values / (size_t)c->group.n;
+    struct chunk chunks[PP_BATCH_MOST];
+    size_t n_chunks = 0, used = 0;
+    if (c->group.n == 1)
+        return 0;
+    step -= step > LINE ? step % LINE : 0;
+    assert(step > 0);
+    for (size_t i = 0; i < n; i++) {
+        size_t largest = 0;
+        for (int k = 0; k < c->group.n; k++) {
+            size_t part = part_of(c, &v[i], k).n;
+            largest = part > largest ? part : largest;
+        }
+        for (size_t from = 0, most; from < largest; from += most) {
+            most = largest - from < step ? largest - from : step;
+            if (n_chunks == most_buffers(c) || used + most > step) {
+                if (reduce_round(c, chunks, n_chunks, step, err))
+                    return -1;
+                n_chunks = used = 0;
+            }
+            chunks[n_chunks++] = (struct chunk){&v[i], from, most, used};
+            used += (most + LINE - 1) / LINE * LINE;
+        }
+    }
+    return n_chunks ? reduce_round(c, chunks, n_chunks, step, err) : 0;
+}
+
+/* --- exchanges --- */
+
+static int gather_batch(const struct pp_collective *c,
+                        const struct pp_values *v, size_t n, struct pp_err *err)
+{
+    if (begin(c, err))
+        return -1;
+    for (int k = 1; k < c->group.n; k++) {
+        int from = after(c, c->group.n - k);
+        for (size_t i = 0; i < n; i++)
+            if (post(c, from, v[i].buf, part_of(c, &v[i], from), err))
+                return -1;
+    }
+    for (int k = 1; k < c->group.n; k++)
+        for (size_t i = 0; i < n; i++)
+            if (give(c, after(c, k), v[i].buf,
+                     part_of(c, &v[i], c->group.index), err))
+                return -1;
+    return end(c, err) || settle(c, err) ? -1 : 0;
+}
+
+int pp_all_gather_many(const struct pp_collective *c, const struct pp_values *v,
+                       size_t n, struct pp_err *err)
+{
+    size_t most = most_buffers(c);
+    for (size_t i = 0; i < n && c->group.n > 1; i += most)
+        if (gather_batch(c, &v[i], n - i < most ? n - i : most, err))
+            return -1;
+    return 0;
+}
+
+int pp_all_reduce_many(const struct pp_collective *c, const struct pp_values *v,
+                       size_t n, struct pp_err *err)
+{
+    return pp_reduce_scatter_many(c, v, n, err) ||
+                   pp_all_gather_many(c, v, n, err)
                ? -1
                : 0;
 }
@@ -130,47 +222,22 @@ static int reduce_round(const struct pp_collective *c, void *buf,
 int pp_reduce_scatter(const struct pp_collective *c, void *buf,
                       const size_t *at, size_t total, struct pp_err *err)
 {
-    size_t step = c->room_values / (size_t)c->group.n, most = 0;
-    if (c->group.n == 1)
-        return 0;
-    assert(step > 0);
-    for (int i = 0; i < c->group.n; i++) {
-        size_t n = window(c, at, total, i, 0, SIZE_MAX).n;
-        most = n > most ? n : most;
-    }
-    for (size_t round = 0; round * step < most; round++)
-        if (reduce_round(c, buf, at, total, round, step, err))
-            return -1;
-    return 0;
+    const struct pp_values v = {buf, at, total, 0};
+    return pp_reduce_scatter_many(c, &v, 1, err);
 }
 
 int pp_all_gather(const struct pp_collective *c, void *buf, const size_t *at,
                   size_t total, struct pp_err *err)
 {
-    int n = c->group.n;
-    if (n == 1)
-        return 0;
-    if (begin(c, err))
-        return -1;
-    for (int k = 1; k < n; k++) {
-        int from = after(c, n - k);
-        if (post(c, from, buf, window(c, at, total, from, 0, SIZE_MAX), err))
-            return -1;
-    }
-    for (int k = 1; k < n; k++)
-        if (give(c, after(c, k), buf,
-                 window(c, at, total, c->group.index, 0, SIZE_MAX), err))
-            return -1;
-    return end(c, err) || settle(c, err) ? -1 : 0;
+    const struct pp_values v = {buf, at, total, 0};
+    return pp_all_gather_many(c, &v, 1, err);
 }
 
 int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
                   struct pp_err *err)
 {
-    return pp_reduce_scatter(c, buf, NULL, total, err) ||
-                   pp_all_gather(c, buf, NULL, total, err)
-               ? -1
-               : 0;
+    const struct pp_values v = {buf, NULL, total, 0};
+    return pp_all_reduce_many(c, &v, 1, err);
 }
 
 int pp_all_to_all_begin(const struct pp_collective *c, void *in,

@@ -38,7 +38,15 @@ struct pp_collective {
                      are; room_values >= group.n */
     size_t room_values;
     size_t grain; /* parts are multiples of it; 0: 1 */
-    size_t turn;  /* the member, modulo n, that has part 0; others follow */
+};
+
+/* A buffer with a part for each member. */
+struct pp_values {
+    void *buf;
+    const size_t *at; /* or NULL */
+    size_t n;
+    size_t turn; /* without at: the member, modulo the group's n, that has part
+                    0; others follow */
 };
 
 /* Replaces this member's part of buf (total values) by the sum over the
@@ -54,6 +62,15 @@ int pp_all_gather(const struct pp_collective *c, void *buf, const size_t *at,
 /* Replaces the total values of buf by their sums over the members. */
 int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
                   struct pp_err *err) PP_MUST_USE;
+
+/* The same for n buffers, with as few operations as the room allows. */
+int pp_reduce_scatter_many(const struct pp_collective *c,
+                           const struct pp_values *v, size_t n,
+                           struct pp_err *err) PP_MUST_USE;
+int pp_all_gather_many(const struct pp_collective *c, const struct pp_values *v,
+                       size_t n, struct pp_err *err) PP_MUST_USE;
+int pp_all_reduce_many(const struct pp_collective *c, const struct pp_values *v,
+                       size_t n, struct pp_err *err) PP_MUST_USE;
 
 /* Begins to send n values to the next member around the group, and to receive
  * as many from the one before. Two may be under way; they end in order.

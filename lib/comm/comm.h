@@ -50,6 +50,9 @@ enum pp_direction {
     PP_N_DIRECTIONS
 };
 
+/* Messages of a batch from a rank to another. */
+enum { PP_BATCH_MOST = 32 };
+
 struct pp_comm; /* one rank's handle; each transport has its own */
 
 struct pp_transport {

@@ -43,7 +43,7 @@ struct nccl_link {
     size_t n_done;      /* two more than operations at a time */
     size_t n;           /* messages or batches so far */
     size_t n_awaited;   /* receives that computation waits for */
-    struct part *parts; /* (2 n_ranks) of the batch that has begun */
+    struct part *parts; /* (most_parts) of the batch that has begun */
     size_t n_parts;
     pthread_t aborter; /* with aborts */
     bool aborts;
@@ -204,13 +204,19 @@ static int queue_parts(struct nccl_comm *c, struct nccl_link *l,
     return q->event_record(c->base.device, done, l->stream, err);
 }
 
+/* The other ranks may be asked for messages both ways. */
+static size_t most_parts(const struct nccl_link *l)
+{
+    return 2 * (size_t)l->n_ranks * PP_BATCH_MOST;
+}
+
 /* Queues one message, or adds it to the batch that has begun. */
 static int queue_message(struct nccl_comm *c, struct nccl_link *l,
                          struct part p, struct pp_err *err)
 {
     if (l != c->batch)
         return queue_parts(c, l, &p, p.bytes > 0, err);
-    assert(l->n_parts < 2 * (size_t)l->n_ranks);
+    assert(l->n_parts < most_parts(l));
     if (p.bytes > 0)
         l->parts[l->n_parts++] = p;
     return 0;
@@ -669,7 +675,7 @@ static int open_link(struct nccl_comm *c, const struct pp_comm_sets *sets,
     l.n_done = (size_t)at_a_time + 2;
     l.done = calloc(l.n_done, sizeof *l.done);
     l.ranks = calloc(n, sizeof *l.ranks);
-    l.parts = calloc(2 * n, sizeof *l.parts);
+    l.parts = calloc(most_parts(&l), sizeof *l.parts);
     c->links[c->n_links++] = l;
     if (!l.done || !l.ranks || !l.parts)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

@@ -232,7 +232,8 @@ static int queue_with_room(void)
 static struct pp_nccl lib;
 static void *ends[2][2]; /* of two communicators */
 
-static void open_communicators(void)
+/* Rank r of each is on GPU r of n_gpus. */
+static void open_communicators(int blocks, int n_gpus)
 {
     struct pp_err err = {0};
     if (pp_nccl_open(getenv("PPRUN_NCCL"), &lib, &err))
@@ -242,10 +243,12 @@ static void open_communicators(void)
         struct pp_nccl_config config = {.size = sizeof config,
                                         .magic = PP_NCCL_MAGIC,
                                         .version = PP_NCCL_OLDEST,
-                                        .max_ctas = 1};
+                                        .max_ctas = blocks};
         lib.get_unique_id(&id);
-        for (int r = 0; r < 2; r++)
+        for (int r = 0; r < 2; r++) {
+            cudaSetDevice(r % n_gpus);
             lib.init(&ends[i][r], 2, id, r, &config);
+        }
     }
     for (int state = PP_NCCL_IN_PROGRESS, i = 0; i < 4; i++, state = 7)
         while (state == PP_NCCL_IN_PROGRESS)
@@ -275,7 +278,7 @@ static int abort_receives(bool both)
 {
     pthread_t thread;
     void *to;
-    open_communicators();
+    open_communicators(1, 1);
     if (cudaMalloc(&to, 64) != cudaSuccess)
         abort();
     receive(ends[0][1], to);
@@ -293,6 +296,54 @@ static int abort_first(void)
 static int abort_both(void)
 {
     return abort_receives(true);
+}
+
+/* Queues an exchange of a communicator at both ranks' ends, on a stream of its
+ * own, and lets it begin. */
+static void exchange(int i, int r)
+{
+    char *room;
+    void *comm = ends[i][r];
+    cudaSetDevice(r);
+    cudaStream_t s = open_stream();
+    if (cudaMalloc((void **)&room, 64) != cudaSuccess)
+        abort();
+    lib.group_start();
+    lib.send(room, 8, PP_NCCL_INT8, 1 - r, comm, s);
+    lib.recv(room + 8, 8, PP_NCCL_INT8, 1 - r, comm, s);
+    for (int state = lib.group_end(); state == PP_NCCL_IN_PROGRESS;)
+        lib.async_error(comm, &state);
+    cudaLaunchHostFunc(s, run_kernel, NULL);
+    usleep(20000);
+}
+
+/* Both communicators at both GPUs, which have 8 processors; the second GPU
+ * begins with one or the other. */
+static int exchange_both(int blocks, int first)
+{
+    setenv("PP_EMULATED_PROCESSORS", "8", 1);
+    setenv("PP_EMULATED_GPUS", "2", 1);
+    open_communicators(blocks, 2);
+    exchange(0, 0);
+    exchange(1, 0);
+    exchange(first, 1);
+    exchange(1 - first, 1);
+    return outcome(4);
+}
+
+static int one_order(void)
+{
+    return exchange_both(8, 0);
+}
+
+static int two_orders(void)
+{
+    return exchange_both(8, 1);
+}
+
+static int two_orders_with_room(void)
+{
+    return exchange_both(4, 1);
 }
 
 /* --- costs --- */
@@ -339,6 +390,9 @@ int main(void)
         {"a launch in a queue with room", queue_with_room, RETURNS},
         {"an abort of one communicator of two", abort_first, WAITS},
         {"an abort of both at a time", abort_both, RETURNS},
+        {"exchanges that each need a GPU, in one order", one_order, RETURNS},
+        {"the same in two orders", two_orders, WAITS},
+        {"in two orders with room for both", two_orders_with_room, RETURNS},
         {"ten launches without a cost", launches_in_time, RETURNS},
         {"ten launches that cost 20 ms each", costly_launches, WAITS},
         {"ten launches if only messages cost", other_costs, RETURNS},

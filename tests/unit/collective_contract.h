@@ -102,15 +102,34 @@ static void try_grains(struct collective_try *y, size_t grain, size_t turn)
     struct pp_err err = {0};
     size_t n = (size_t)y->c.group.n;
     size_t part = ((size_t)y->c.group.index + n - turn % n) % n;
+    const struct pp_values v = {y->buf, NULL, y->total, turn};
     y->c.grain = grain;
-    y->c.turn = turn;
     put_originals(y);
-    expect(y->t, !pp_reduce_scatter(&y->c, y->buf, NULL, y->total, &err));
+    expect(y->t, !pp_reduce_scatter_many(&y->c, &v, 1, &err));
     expect_sums(y, pp_part_begin(y->total, grain, n, part),
                 pp_part_begin(y->total, grain, n, part + 1));
-    expect(y->t, !pp_all_gather(&y->c, y->buf, NULL, y->total, &err));
+    expect(y->t, !pp_all_gather_many(&y->c, &v, 1, &err));
     expect_sums(y, 0, y->total);
-    y->c.grain = y->c.turn = 0;
+    y->c.grain = 0;
+}
+
+/* The buffer as several, with parts that begin at other members. */
+static void try_many(struct collective_try *y, uint64_t r)
+{
+    enum { MOST = PP_BATCH_MOST + 8 };
+    struct pp_err err = {0};
+    struct pp_values v[MOST];
+    size_t n = 0;
+    for (size_t at = 0; at < y->total; at += v[n++].n) {
+        size_t left = y->total - at;
+        size_t size = y->total / MOST + 1 + (r >> n % 32) % 7;
+        v[n] = (struct pp_values){y->buf + at, NULL, size, n};
+        if (n + 1 == MOST || size > left)
+            v[n].n = left;
+    }
+    put_originals(y);
+    expect(y->t, !pp_all_reduce_many(&y->c, v, n, &err));
+    expect_sums(y, 0, y->total);
 }
 
 /* Member m sends member k its values at[k] .. at[k + 1] - 1. */
@@ -162,6 +181,7 @@ static void try_collectives(struct collective_try *y, bool last)
     y->at[n] = y->total;
     try_sums(y);
     try_grains(y, 1 + (r >> 40) % 9, (r >> 48) % 7);
+    try_many(y, r);
     try_all_to_all(y);
 }
 

@@ -134,34 +134,83 @@ static struct pp_group holders_of(const struct pp_worker *w,
     return g;
 }
 
+/* --- tensors of one group after the other --- */
+
+/* Exchanges buffers of a group. */
+typedef int exchange_fn(const struct pp_collective *c,
+                        const struct pp_values *v, size_t n,
+                        struct pp_err *err);
+
+/* Tensors that go in one exchange. */
+struct tensors {
+    exchange_fn *exchange;
+    struct pp_collective by;
+    struct pp_values at[PP_BATCH_MOST];
+    size_t n;
+};
+
+static int flush(struct tensors *x, struct pp_err *err)
+{
+    size_t n = x->n;
+    x->n = 0;
+    return n > 0 ? x->exchange(&x->by, x->at, n, err) : 0;
+}
+
+static bool is_same_group(const struct pp_group *a, const struct pp_group *b)
+{
+    bool same = a->n == b->n && a->index == b->index;
+    for (int i = 0; i < a->n && same; i++)
+        same = pp_group_rank(a, i) == pp_group_rank(b, i);
+    return same;
+}
+
+/* Adds a tensor, after an exchange of those that it cannot go with. */
+static int add_tensor(struct tensors *x, exchange_fn *exchange,
+                      const struct pp_collective *by, struct pp_values v,
+                      struct pp_err *err)
+{
+    bool goes_with = x->n < PP_BATCH_MOST && x->exchange == exchange &&
+                     is_same_group(&x->by.group, &by->group);
+    if (by->group.n == 1)
+        return 0;
+    if (!goes_with && flush(x, err))
+        return -1;
+    x->exchange = exchange;
+    x->by = *by;
+    x->at[x->n++] = v;
+    return 0;
+}
+
 int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
     /* The ranks of an encoder have whole gradients of what each holds. */
     if (pp_env_encodes(w->env))
         return 0;
+    struct tensors x = {0};
     struct pp_collective c = w->env->tensor;
     c.value_bytes = w->env->kernels->accumulator_bytes;
     c.sum = w->env->kernels->add_gradient;
     c.room = w->room;
     c.room_values = w->room_values;
     for (size_t i = 0; w->env->tensor.group.n > 1 && i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
         /* The ranks of an encoder have whole gradients too, and those of whole
          * experts are summed over all ranks that hold them. */
-        if (p->at[i].encoder || (p->experts_whole && p->at[i].expert))
+        if (t->encoder || (p->experts_whole && t->expert))
             continue;
-        c.group = holders_of(w, &p->at[i]);
-        if (p->experts_whole && p->at[i].load &&
-            pp_all_reduce(&c, p->at[i].load, p->at[i].n, err))
+        c.group = holders_of(w, t);
+        if (p->experts_whole && t->load &&
+            add_tensor(&x, pp_all_reduce_many, &c,
+                       (struct pp_values){t->load, NULL, t->n, 0}, err))
             return -1;
         /* Owners of optimizer state need the sum of their own elements. */
-        const struct pp_range own = p->at[i].own;
-        char *g = p->at[i].g;
-        if (g &&
-            pp_all_reduce(&c, g + own.first * p->accumulator_bytes, own.n, err))
+        char *own = (char *)t->g + t->own.first * p->accumulator_bytes;
+        if (t->g && add_tensor(&x, pp_all_reduce_many, &c,
+                               (struct pp_values){own, NULL, t->own.n, 0}, err))
             return -1;
     }
-    return 0;
+    return flush(&x, err);
 }
 
 /* The means to exchange values of a tensor with the ranks that hold the same
@@ -182,8 +231,14 @@ static struct pp_collective replicas(const struct pp_worker *w,
         .stream = w->env->stream,
         .room = w->room,
         .room_values = w->room_values,
-        .grain = PP_SQUARES_BLOCK,
-        .turn = t ? pp_tensor_turn(&t->info, t->slot) : 0};
+        .grain = PP_SQUARES_BLOCK};
+}
+
+/* A tensor's values in a buffer, divided among the owners of its state. */
+static struct pp_values owned(const struct pp_parameter *t, void *buf)
+{
+    return (struct pp_values){buf, NULL, t->n,
+                              pp_tensor_turn(&t->info, t->slot)};
 }
 
 /* Adds the gradients of a stage over its replicas, with kernels on a stream. */
@@ -194,6 +249,7 @@ static int add_replicas(const struct pp_worker *w, int stage, void *stream,
     size_t n, bytes = w->env->kernels->accumulator_bytes;
     void *grads = pp_parameters_stage_grads(p, stage, &n);
     struct pp_collective c = replicas(w, NULL, bytes);
+    struct tensors x = {0};
     c.stream = stream;
     if (p->shares.owners == 1 && pp_env_ep(w->env) == 1 && !p->encoder_apart &&
         !p->experts_whole)
@@ -206,12 +262,12 @@ static int add_replicas(const struct pp_worker *w, int stage, void *stream,
         if (t->stage != stage || !g)
             continue;
         /* Every rank updates the bias of a router by all loads. */
-        if (pp_parameter_shares(p, t)->owners == 1 || t->load
-                ? pp_all_reduce(&c, g, t->n, err)
-                : pp_reduce_scatter(&c, g, NULL, t->n, err))
+        bool all = pp_parameter_shares(p, t)->owners == 1 || t->load;
+        if (add_tensor(&x, all ? pp_all_reduce_many : pp_reduce_scatter_many,
+                       &c, owned(t, g), err))
             return -1;
     }
-    return 0;
+    return flush(&x, err);
 }
 
 int pp_sync_replicas(struct pp_worker *w, int stage, struct pp_err *err)
@@ -259,17 +315,26 @@ void pp_reducer_finish(struct pp_reducer *r)
     *r = (struct pp_reducer){0};
 }
 
-int pp_sync_whole(const struct pp_worker *w, const struct pp_parameter *t,
-                  void *to, struct pp_err *err)
+/* Takes this rank's own elements of a tensor, and adds it to those that ranks
+ * gather. */
+static int add_whole(const struct pp_worker *w, struct tensors *x,
+                     const struct pp_parameter *t, void *to, struct pp_err *err)
 {
     struct pp_device *d = w->env->device;
     size_t element = w->env->params->element_bytes;
     const struct pp_collective c = replicas(w, t, element);
     char *own = (char *)to + t->own.first * element;
     return (t->own.n && d->ops->copy(d, own, t->w, t->own.n * element, err)) ||
-                   pp_all_gather(&c, to, NULL, t->n, err)
+                   add_tensor(x, pp_all_gather_many, &c, owned(t, to), err)
                ? -1
                : 0;
+}
+
+int pp_sync_whole(const struct pp_worker *w, const struct pp_parameter *t,
+                  void *to, struct pp_err *err)
+{
+    struct tensors x = {0};
+    return add_whole(w, &x, t, to, err) || flush(&x, err) ? -1 : 0;
 }
 
 /* Gathers all tensors of a stage. */
@@ -277,13 +342,14 @@ static int unshard(const struct pp_worker *w, int stage, void *whole,
                    struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
+    struct tensors x = {0};
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         char *to = (char *)whole + t->whole * p->element_bytes;
-        if (t->stage == stage && pp_sync_whole(w, t, to, err))
+        if (t->stage == stage && add_whole(w, &x, t, to, err))
             return -1;
     }
-    return 0;
+    return flush(&x, err);
 }
 
 int pp_sync_weights(const struct pp_exec *e, struct pp_action a,
@@ -309,6 +375,7 @@ int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
     const struct pp_parameters *p = w->env->params;
     if (block == PP_BLOCK_W && p->divided)
         return 0; /* UNSHARD does */
+    struct tensors x = {0};
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         const struct pp_collective c =
@@ -317,9 +384,9 @@ int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
         bool stays = t->info.frozen && (block != PP_BLOCK_W || !t->master);
         if (stays || pp_parameter_shares(p, t)->owners == 1)
             continue;
-        if (pp_all_gather(&c, block == PP_BLOCK_W ? t->w : t->g, NULL, t->n,
-                          err))
+        if (add_tensor(&x, pp_all_gather_many, &c,
+                       owned(t, block == PP_BLOCK_W ? t->w : t->g), err))
             return -1;
     }
-    return 0;
+    return flush(&x, err);
 }
