@@ -256,7 +256,7 @@ static int open_nccl(struct runner *p, struct pp_rendezvous *j,
     struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"), .sets = &sets};
     if (pp_job_channel_room(&p->job, &o.room, err))
         return -1;
-    pp_job_sets(&p->job, &sets);
+    pp_job_comm_sets(&p->job, &sets);
     int rc = pp_comm_nccl_open(j, &o, comm, err);
     pp_comm_sets_finish(&sets);
     return rc;

@@ -336,7 +336,7 @@ void pp_job_channels(const struct pp_job *j, int only, bool host,
  * PP_DIRECTION_HOST, in the order in which they connect (comm/sets.h). The
  * caller finishes the list. */
 struct pp_comm_sets;
-void pp_job_sets(const struct pp_job *j, struct pp_comm_sets *sets);
+void pp_job_comm_sets(const struct pp_job *j, struct pp_comm_sets *sets);
 
 /* Runs one rank of the job to its end. *status is PP_EXIT_OK or
  * PP_EXIT_STOPPED. On failure it aborts all other ranks. */

@@ -242,7 +242,7 @@ void pp_job_channels(const struct pp_job *j, int only, bool host,
     *n = u.list.n;
 }
 
-void pp_job_sets(const struct pp_job *j, struct pp_comm_sets *sets)
+void pp_job_comm_sets(const struct pp_job *j, struct pp_comm_sets *sets)
 {
     struct uses u = {.layout = pp_job_layout(j), .only = -1, .sets = sets};
     int n_ranks = pp_layout_ranks(&u.layout);
