@@ -75,8 +75,8 @@ static int settle(const struct pp_collective *c, struct pp_err *err)
 
 /* --- sums --- */
 
-/* What a round adds of a buffer: at most `most` values of each part, from
- * `from` on. */
+/* The values of a buffer that a round adds: at most `most` values of each part,
+ * from `from` on. */
 struct chunk {
     const struct pp_values *v;
     size_t from, most;

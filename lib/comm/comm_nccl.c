@@ -21,7 +21,7 @@
 #include "comm/tree.h"
 
 /* A message of a batch, at this rank. */
-struct part {
+struct nccl_part {
     void *in;        /* NULL: it is sent */
     const void *out; /* NULL: it is received */
     size_t bytes;
@@ -35,15 +35,15 @@ struct nccl_link {
     int *ranks;  /* (n_ranks) of the set */
     int n_ranks; /* this one is index; of a pair 0 sends */
     int index;
-    size_t id;          /* index in the list of all sets */
-    void *comm;         /* ncclComm_t */
-    void *stream;       /* carries its messages */
-    void *ready;        /* event: earlier computation is done */
-    void **done;        /* (n_done) events: operation k is done[k % n_done] */
-    size_t n_done;      /* two more than operations at a time */
-    size_t n;           /* messages or batches so far */
-    size_t n_awaited;   /* receives that computation waits for */
-    struct part *parts; /* (most_parts) of the batch that has begun */
+    size_t id;        /* index in the list of all sets */
+    void *comm;       /* ncclComm_t */
+    void *stream;     /* carries its messages */
+    void *ready;      /* event: earlier computation is done */
+    void **done;      /* (n_done) events: operation k is done[k % n_done] */
+    size_t n_done;    /* two more than operations at a time */
+    size_t n;         /* messages or batches so far */
+    size_t n_awaited; /* receives that computation waits for */
+    struct nccl_part *parts; /* (most_parts) of the batch that has begun */
     size_t n_parts;
     pthread_t aborter; /* with aborts */
     bool aborts;
@@ -163,7 +163,7 @@ static int await_link(struct nccl_comm *c, const struct nccl_link *l, int rc,
     return rc ? fail_nccl(c, l, rc, err) : 0;
 }
 
-static int call_nccl(const struct nccl_link *l, const struct part *p)
+static int call_nccl(const struct nccl_link *l, const struct nccl_part *p)
 {
     return p->out ? l->lib->send(p->out, p->bytes, PP_NCCL_INT8, p->peer,
                                  l->comm, l->stream)
@@ -173,7 +173,7 @@ static int call_nccl(const struct nccl_link *l, const struct part *p)
 
 /* Hands messages to NCCL as one operation. */
 static int transfer(struct nccl_comm *c, const struct nccl_link *l,
-                    const struct part *parts, size_t n, struct pp_err *err)
+                    const struct nccl_part *parts, size_t n, struct pp_err *err)
 {
     int rc = PP_NCCL_SUCCESS, ended = PP_NCCL_SUCCESS;
     pthread_mutex_lock(&c->lock);
@@ -192,7 +192,8 @@ static int transfer(struct nccl_comm *c, const struct nccl_link *l,
 
 /* Queues an operation after all work that the rank has queued. */
 static int queue_parts(struct nccl_comm *c, struct nccl_link *l,
-                       const struct part *parts, size_t n, struct pp_err *err)
+                       const struct nccl_part *parts, size_t n,
+                       struct pp_err *err)
 {
     const struct pp_stream_ops *q = c->streams;
     void *done = l->done[l->n % l->n_done];
@@ -212,7 +213,7 @@ static size_t most_parts(const struct nccl_link *l)
 
 /* Queues one message, or adds it to the batch that has begun. */
 static int queue_message(struct nccl_comm *c, struct nccl_link *l,
-                         struct part p, struct pp_err *err)
+                         struct nccl_part p, struct pp_err *err)
 {
     if (l != c->batch)
         return queue_parts(c, l, &p, p.bytes > 0, err);
@@ -244,7 +245,7 @@ static int nccl_send(struct pp_comm *base, int to, enum pp_direction direction,
         c->batch ? c->batch : find_link(c, base->rank, to, direction);
     assert(l && l->direction == direction);
     int peer = c->batch ? number_of(l, to) : 1;
-    if (queue_message(c, l, (struct part){NULL, buf, bytes, peer}, err))
+    if (queue_message(c, l, (struct nccl_part){NULL, buf, bytes, peer}, err))
         return -1;
     return c->room.depth == 0 && direction < PP_DIRECTION_SYNC
                ? follow_messages(c, l, l->n, err)
@@ -288,7 +289,7 @@ static int nccl_recv(struct pp_comm *base, int from,
     struct nccl_link *l =
         c->batch ? c->batch : find_link(c, from, base->rank, direction);
     assert(l && l->direction == direction);
-    struct part p = {buf, NULL, bytes, c->batch ? number_of(l, from) : 0};
+    struct nccl_part p = {buf, NULL, bytes, c->batch ? number_of(l, from) : 0};
     return (!c->batch &&
             follow_receives(c, l, (size_t)c->room.receives - 1, err)) ||
                    queue_message(c, l, p, err)
@@ -543,9 +544,10 @@ static int try_first_messages(struct nccl_comm *c, struct nccl_link *l,
         int from = (l->index + l->n_ranks - k) % l->n_ranks;
         if (!is_pair || l->index == 1)
             l->parts[l->n_parts++] =
-                (struct part){room + TRIAL_BYTES, NULL, TRIAL_BYTES, from};
+                (struct nccl_part){room + TRIAL_BYTES, NULL, TRIAL_BYTES, from};
         if (!is_pair || l->index == 0)
-            l->parts[l->n_parts++] = (struct part){NULL, room, TRIAL_BYTES, to};
+            l->parts[l->n_parts++] =
+                (struct nccl_part){NULL, room, TRIAL_BYTES, to};
     }
     if (queue_parts(c, l, l->parts, l->n_parts, err))
         return -1;

@@ -50,7 +50,7 @@ struct sum {
     size_t bytes, first; /* first: of the messages that have the others' */
 };
 
-/* What one kernel of NCCL does. */
+/* The work of one kernel of NCCL. */
 struct operation {
     struct comm *comm;
     void *stream;
@@ -388,7 +388,7 @@ static void run_operation(void *arg)
     pp_emulated_count(PP_WORK_MESSAGES, o->n);
     for (size_t i = 0; i < o->n; i++)
         begin_message(&o->messages[i]);
-    /* What an aborted operation left in the sockets is nobody's. */
+    /* An aborted operation may have left some bytes in the sockets. */
     bool done = !is_aborted(o->comm) && move_all(o);
     for (size_t i = 0; i < o->n && done; i++)
         if (o->messages[i].to)

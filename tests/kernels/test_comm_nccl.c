@@ -176,8 +176,8 @@ static int open_rank(int rank, int port, struct pp_device **d,
     return rc;
 }
 
-/* What the processes do: all that is promised, or exchanges in turn that one
- * rank may swap. */
+/* The work of the processes: all that is promised, or exchanges in turn that
+ * one rank may swap. */
 enum task { PROMISES, IN_TURN, SWAPPED };
 
 static int be_rank(struct shared *s, int rank, int port, enum task task)

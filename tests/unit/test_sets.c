@@ -8,7 +8,7 @@
 #include "comm/sets.h"
 #include "model/layout.h"
 
-/* What a mesh of pipelines needs, from each of its ranks. */
+/* Adds the sets that a mesh of pipelines needs, of one of its ranks. */
 static void add_rank(struct pp_comm_sets *s, const struct pp_layout *l,
                      int rank)
 {
