@@ -384,7 +384,7 @@ static size_t mapped_bytes(const struct pp_job *j, int row, size_t unit)
     for (size_t i = 0; i < n; i++)
         if (!table[i].tied_to || !stages_with(j, row, embedding))
             sum += pp_weights_mapped_bytes(j->weights, j->model, &table[i],
-                                           tensor_ranks(j, row));
+                                           (size_t)row_mesh(j, row).tp);
     return sum;
 }
 
