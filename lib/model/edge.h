@@ -20,6 +20,20 @@ enum pp_rows {
     PP_N_ROWS
 };
 
+/* The kinds of rows of a microbatch, numbered: those of tokens, of a
+ * generator's, and those of patches and of features of each encoder. */
+enum {
+    PP_N_ROW_KINDS =
+        PP_ROWS_PATCHES + (PP_N_ROWS - PP_ROWS_PATCHES) * PP_MAX_ENCODERS
+};
+
+static inline size_t pp_row_kind(enum pp_rows rows, size_t encoder)
+{
+    return rows < PP_ROWS_PATCHES
+               ? (size_t)rows
+               : (size_t)rows + (PP_N_ROWS - PP_ROWS_PATCHES) * encoder;
+}
+
 /* A row of what passes between two units. The width is 0 before the first unit
  * and after the last one, where nothing passes. A generator reads rows of the
  * language model's width. */

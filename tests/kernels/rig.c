@@ -243,9 +243,10 @@ void rig_init_mode(struct rig *r, const struct pp_shard *s,
     r->env.shard.model = &r->m;
     r->env.kernels = k;
     r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
-    r->tower_env = r->env;
-    r->tower_env.shard.model = &r->tower;
-    r->env.images[0] = &r->tower_env;
+    struct pp_env *layers = &r->others[PP_ROWS_PATCHES];
+    *layers = r->env;
+    layers->shard.model = &r->tower;
+    r->env.others = r->others;
     if (kind == PP_UNIT_PROJECTOR)
         r->tower = pp_vision_tower(m, 0);
     struct packing whole = *p;

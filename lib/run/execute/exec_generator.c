@@ -79,10 +79,11 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
         b = pp_exec_bridge(e, a);
     if (has_bridge(e) && pp_exec_has_head(&on->stages[a.stage], PP_ROWS_TOKENS))
         host->of.bridge = pp_generated_places(g, &b);
-    if (!e->env->generator)
+    const struct pp_env *env = pp_env_of(e->env, PP_ROWS_GENERATED, 0);
+    if (!env)
         return 0;
-    if (pp_generated_view(g, e->env->generator, has_bridge(e) ? &b : NULL,
-                          e->pass->packed, bin_here(e, a), err))
+    if (pp_generated_view(g, env, has_bridge(e) ? &b : NULL, e->pass->packed,
+                          bin_here(e, a), err))
         return -1;
     set_loss(e, g);
     host->of.generated = &g->there;

@@ -48,7 +48,8 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                edge.width;
     }
     size_t sharers = (size_t)pp_mesh_sharers(pp_env_mesh(e->env));
-    if (edge.rows == PP_ROWS_GENERATED && e->env->generator)
+    if (edge.rows == PP_ROWS_GENERATED &&
+        pp_env_of(e->env, PP_ROWS_GENERATED, 0))
         return pp_exec_generated(e, a) / sharers * edge.width;
     size_t tokens = tokens_of(e, a) / sharers;
     return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
@@ -68,7 +69,8 @@ size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage)
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
     return tokens_of(e, a) <= e->room &&
-           (!e->env->generator || pp_exec_generated(e, a) <= e->generated_room);
+           (!pp_env_of(e->env, PP_ROWS_GENERATED, 0) ||
+            pp_exec_generated(e, a) <= e->generated_room);
 }
 
 int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,

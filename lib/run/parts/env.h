@@ -14,6 +14,7 @@
 #include "comm/collective.h"
 #include "device/device.h"
 #include "kernels.h"
+#include "model/edge.h"
 #include "model/layout.h"
 #include "model/shard.h"
 #include "model/unit_bytes.h"
@@ -44,11 +45,10 @@ struct pp_env {
     /* Those of queries, which they scale, too; NULL: the same. */
     void *query_cos, *query_sin;
     const struct pp_attention_exchange *exchange;
-    /* Those of each encoder's layers and of its projector, which no other rank
-     * shares; or NULL. That of a projector has the first ones too. */
-    const struct pp_env *images[PP_MAX_ENCODERS];
-    const struct pp_env *projector[PP_MAX_ENCODERS];
-    const struct pp_env *generator; /* that of its units here, or NULL */
+    /* (PP_N_ROW_KINDS) The envs of units with other rows than tokens: of the
+     * layers of each encoder, of its projector, of a generator. Zeroed if the
+     * model or the rank has none; NULL: it has none at all. */
+    const struct pp_env *others;
     bool generates; /* the rank has units of the generator alone */
 
     int32_t *expert_counts;   /* (expert-parallel ranks + 2, experts) in host
@@ -63,6 +63,16 @@ struct pp_env {
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */
 };
+
+/* Returns the env of units with these rows, or NULL. */
+static inline const struct pp_env *pp_env_of(const struct pp_env *e,
+                                             enum pp_rows rows, size_t encoder)
+{
+    size_t kind = pp_row_kind(rows, encoder);
+    if (kind == PP_ROWS_TOKENS)
+        return e;
+    return e->others && e->others[kind].shard.model ? &e->others[kind] : NULL;
+}
 
 /* Returns the mesh of this rank's component. */
 static inline const struct pp_mesh *pp_env_mesh(const struct pp_env *e)

@@ -34,7 +34,7 @@ static void put_features(const struct pp_call *c, void *y, const void *const *x)
 {
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
         const struct pp_taken_features *f = &c->mb->taken[k];
-        if (!c->env->projector[k])
+        if (!pp_env_of(c->env, PP_ROWS_FEATURES, k))
             continue;
         const void *features = pp_layer_features_fwd(c, k, x[k]);
         PP_RUN(c, scatter, y, features, f->rows, f->n, c->C);

@@ -68,7 +68,8 @@ void pp_layer_features_bwd(const struct pp_call *c, size_t encoder, void *dx,
         return;
     }
     const struct feature_rooms at = rooms_of(c, f);
-    struct pp_collective copies = c->env->projector[encoder]->tensor;
+    struct pp_collective copies =
+        pp_env_of(c->env, PP_ROWS_FEATURES, encoder)->tensor;
     size_t made = f->images->encoder.n_features * c->C;
     PP_RUN(c, embedding_fwd, at.taken, f->rows, dy, f->n, c->C);
     swap_features(c, at.made, r->out, at.taken, r->in);

@@ -50,7 +50,8 @@ static const struct pp_norm_slots of_patches = {
 
 static struct pp_call call_of_norm(const struct pp_call *c)
 {
-    return pp_call_in(c, c->env->images[c->l->unit.encoder]);
+    return pp_call_in(c,
+                      pp_env_of(c->env, PP_ROWS_PATCHES, c->l->unit.encoder));
 }
 
 /* Copies the rows of features, each of `merge` patches or of several states,

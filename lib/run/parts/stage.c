@@ -62,22 +62,17 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
 {
     struct pp_unit_id id = pp_model_unit(env->shard.model, unit);
     *l = (struct pp_layer){
-        .env = env,
+        .env = pp_env_of(env, pp_unit_rows(id), id.encoder),
         .unit = id,
         .number = unit,
         .rows = pp_unit_rows(id),
         .role = pp_unit_role(env->shard.model, id),
         .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
-    if (l->rows == PP_ROWS_GENERATED) {
-        l->env = env->generator;
+    if (l->rows == PP_ROWS_GENERATED)
         pp_unit_model(env->shard.model, &l->unit);
-    } else if (l->rows == PP_ROWS_PATCHES) {
-        l->env = env->images[id.encoder];
+    else if (l->rows == PP_ROWS_PATCHES)
         l->unit = pp_vision_in_tower(id);
-    } else if (l->rows == PP_ROWS_FEATURES) {
-        l->env = env->projector[id.encoder];
-    }
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p = pp_parameters_find(
             env->params, u->copy, unit, slot_here(env, slot));
@@ -105,14 +100,6 @@ static struct pp_edge edge_of(const struct pp_model *m, size_t unit)
     return pp_edge_before(m, unit);
 }
 
-/* Returns the number of a kind of rows of a stage. */
-static size_t kind_of(enum pp_rows rows, size_t encoder)
-{
-    return rows < PP_ROWS_PATCHES
-               ? (size_t)rows
-               : (size_t)rows + (PP_N_ROWS - PP_ROWS_PATCHES) * encoder;
-}
-
 /* Binds the next layer, and finds where its saved tensors begin. */
 static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
                       size_t unit)
@@ -121,7 +108,7 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     size_t i = s->n_layers++;
     struct pp_layer *l = &s->layers[i];
     bind(l, s->env, u, unit);
-    size_t rows = kind_of(l->rows, l->unit.encoder);
+    size_t rows = pp_row_kind(l->rows, l->unit.encoder);
     s->edges[i] = edge_of(s->env->shard.model, unit);
     s->edges[i + 1] = edge_of(s->env->shard.model, unit + 1);
     if (l->rows == PP_ROWS_FEATURES)
@@ -153,9 +140,10 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
         s->holds[k] = pp_stage_holds(m, u->first, u->n, k);
     const struct pp_backend b = pp_env_backend(env);
     bool generates = u->n > 0 && u->first >= pp_model_n_own(m);
+    enum pp_rows rows = generates ? PP_ROWS_GENERATED : PP_ROWS_TOKENS;
     if (pp_env_tp(env) > 1)
-        s->gathered_row_bytes = pp_gathered_row_bytes(
-            generates ? &env->generator->shard : &env->shard, &b);
+        s->gathered_row_bytes =
+            pp_gathered_row_bytes(&pp_env_of(env, rows, 0)->shard, &b);
     s->layers = calloc(u->n + 1, sizeof *s->layers);
     s->edges = calloc(u->n + 1, sizeof *s->edges);
     bool failed = !s->layers || !s->edges;
@@ -263,13 +251,13 @@ static size_t laid_out_rows(const struct stage_work *w, enum pp_rows rows,
 
 /* Returns the bytes of the microbatch at that offset in a block. */
 static size_t bytes_at(const struct stage_work *w,
-                       const size_t offset[PP_STAGE_ROWS])
+                       const size_t offset[PP_N_ROW_KINDS])
 {
     bool host = pp_env_is_host(w->s->env);
     size_t bytes = 0;
     for (int r = 0; r < PP_N_ROWS; r++)
         for (size_t k = 0; k < (r < PP_ROWS_PATCHES ? 1 : PP_MAX_ENCODERS); k++)
-            bytes += offset[kind_of((enum pp_rows)r, k)] *
+            bytes += offset[pp_row_kind((enum pp_rows)r, k)] *
                      pp_saved_rows(host, laid_out_rows(w, (enum pp_rows)r, k));
     return bytes;
 }

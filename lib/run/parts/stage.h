@@ -17,13 +17,6 @@ struct pp_stage_units {
     bool input_grad; /* the stage sends one */
 };
 
-/* The kinds of rows of a microbatch: those of tokens, of a generator's, and
- * those of patches and of features of each encoder. */
-enum {
-    PP_STAGE_ROWS =
-        PP_ROWS_PATCHES + (PP_N_ROWS - PP_ROWS_PATCHES) * PP_MAX_ENCODERS
-};
-
 /* One end of a stage: what passes there, or its gradient. Rows of tokens or of
  * an encoder, and features of encoders. NULL for what does not pass. */
 struct pp_passed {
@@ -38,7 +31,7 @@ struct pp_stage {
     struct pp_layer *layers;
     /* By layer and kind of rows: bytes per row before its part of the block; of
      * the workspace, bytes per row that it recomputes. */
-    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_STAGE_ROWS];
+    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_N_ROW_KINDS];
     struct pp_edge *edges; /* (n_layers + 1) before and after each layer; the
                               first one of an encoder reads nothing */
     struct pp_edges out;   /* what it passes on */

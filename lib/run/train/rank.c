@@ -78,7 +78,7 @@ static int make_overlap(struct pp_rank *r, const struct pp_table_counts *c,
     *env = r->env;
     env->device = d;
     env->stream = d->stream;
-    pp_rank_images_beside(r);
+    pp_rank_others_beside(r);
     return pp_engine_init(&r->worker.overlap, j, env, c, err);
 }
 
@@ -89,7 +89,8 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
     struct pp_table_counts c = pp_job_tables(j, r->env.place.row);
     if ((c.rotary && make_rope(r, &r->env, j->model, c.positions, err)) ||
         (c.generator_rotary &&
-         make_rope(r, &r->generator, j->model->generator, c.positions, err)))
+         make_rope(r, &r->others[0][PP_ROWS_GENERATED], j->model->generator,
+                   c.positions, err)))
         return -1;
     return pp_engine_init(&w->engine, j, &r->env, &c, err) ||
                    make_overlap(r, &c, err)
@@ -367,8 +368,7 @@ struct pp_collective pp_rank_collective(const struct pp_env *env,
         .stream = env->stream};
 }
 
-/* Finds the words of this rank: the rows of its embedding and head. */
-static void find_words(struct pp_env *env, const struct pp_model *whole)
+void pp_rank_find_words(struct pp_env *env, const struct pp_model *whole)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     pp_unit_params(whole, (struct pp_unit_id){PP_UNIT_EMBED, 0}, table);
@@ -376,20 +376,6 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
         &table[PP_P_WEIGHT], pp_env_tp(env), (size_t)env->tensor.group.index);
     env->first_word = (int32_t)(p.offset / p.cols);
     env->n_words = (int32_t)p.rows;
-}
-
-/* Fills the env of the generator, if its units are here. */
-static void make_generator(struct pp_rank *r)
-{
-    const struct pp_model *m = r->job->model;
-    int row = r->env.place.row;
-    if (!m->generator || !pp_job_has_units(r->job, row, true))
-        return;
-    r->env.generates = !pp_job_has_units(r->job, row, false);
-    r->generator = r->env;
-    r->generator.shard = pp_shard_of(m->generator, pp_env_mesh(&r->env));
-    find_words(&r->generator, m->generator);
-    r->env.generator = &r->generator;
 }
 
 /* Makes the room for what layers of experts read of a GPU. */
@@ -455,11 +441,11 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->features = pp_rank_collective(env, PP_GROUP_FEATURES);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
-    find_words(env, j->model);
-    if (make_widened(r, err))
-        return -1;
-    make_generator(r);
-    return pp_rank_make_images(r, err) || make_counts(r, err) ? -1 : 0;
+    pp_rank_find_words(env, j->model);
+    return make_widened(r, err) || pp_rank_make_others(r, err) ||
+                   make_counts(r, err)
+               ? -1
+               : 0;
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
@@ -502,8 +488,9 @@ static void rank_finish(struct pp_rank *r)
     pp_parameters_finish(&r->params);
     pp_device_free(r->env.device, r->env.rope_cos);
     pp_device_free(r->env.device, r->env.rope_sin);
-    pp_device_free(r->env.device, r->generator.rope_cos);
-    pp_device_free(r->env.device, r->generator.rope_sin);
+    const struct pp_env *generator = &r->others[0][PP_ROWS_GENERATED];
+    pp_device_free(r->env.device, generator->rope_cos);
+    pp_device_free(r->env.device, generator->rope_sin);
     pp_device_free(r->env.device, r->squares);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);

@@ -23,13 +23,10 @@ struct pp_rank {
     struct pp_env env;
     struct pp_env beside; /* with a second device handle, for the forward of
                              overlap pairs (engine.h); or zeroed */
-    struct pp_kernels kernels; /* the job's, or timed */
+    struct pp_env others[2][PP_N_ROW_KINDS]; /* those of env and of beside */
+    struct pp_kernels kernels;               /* the job's, or timed */
     struct pp_timed_stream timed;
     struct pp_model tower[PP_MAX_ENCODERS]; /* of the encoders */
-    struct pp_rank_encoders {
-        struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];
-    } encoders, encoders_beside; /* those of env and of beside */
-    struct pp_env generator;     /* if the rank has units of one */
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
@@ -96,10 +93,13 @@ static inline size_t pp_rank_lane(const struct pp_rank *r)
 struct pp_collective pp_rank_collective(const struct pp_env *env,
                                         enum pp_group_kind kind);
 
-/* Fill the envs of the encoders, with the room for their inputs; and the same
- * for the second device handle, after those of the first. */
-int pp_rank_make_images(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
-void pp_rank_images_beside(struct pp_rank *r);
+/* Fill the other envs, from env, with the room for the inputs of encoders; and
+ * those of beside, from the ones of env, which is complete. */
+int pp_rank_make_others(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+void pp_rank_others_beside(struct pp_rank *r);
+
+/* Finds the words of this rank: the rows of its embedding and head. */
+void pp_rank_find_words(struct pp_env *env, const struct pp_model *whole);
 
 /* Makes r->params and fills them; sets step and microbatches. Fails if the job
  * cannot continue from the checkpoint. */
