@@ -16,7 +16,7 @@ PLAIN = dict(family="llama", text=None, layers=2, heads=8, kv=4, tied=False,
              gen=None, gen_layers=2, gen_freeze=None, tasks=["verify"],
              then=None, plan=None)
 
-PLAIN_PLAN = dict(pp=1, tp=1, cp=1, dp=1, ep=1, split=[], encoder=[],
+PLAIN_PLAN = dict(pp=1, apart=0, tp=1, cp=1, dp=1, ep=1, split=[], encoder=[],
                   recompute=None, kind="gpipe", chunks=1, placement="loop",
                   m=2, sched=[], csv=False, planned=False,
                   gen_split=["-p", "1"])
@@ -114,7 +114,7 @@ def draw_encoder(rng, p, plan):
     """Draws how the encoders are placed. Returns the pipeline ranks they add."""
     of = ENCODERS[p["family"]]
     shape = rng.choice(["whole", "whole", "ranks", "mesh", "mesh", "shared"])
-    if plan["chunks"] > 1 and shape != "shared":
+    if plan["placement"] == "both-ways" and shape != "shared":
         return 0
     if shape == "ranks":
         n = rng.randint(1, 2) if len(of) > 1 else 1
@@ -188,7 +188,7 @@ def draw_split(rng, p, plan):
         axes = ["tp", "cp", "dp", "pp"]
         rng.shuffle(axes)
         split += ["--mesh-order", "-".join(axes)]
-    stages = plan["pp"] * plan["chunks"]
+    stages = plan["apart"] + (plan["pp"] - plan["apart"]) * plan["chunks"]
     if p["family"] not in ENCODERS and not p["mtp"] and chance(rng, 0.3):
         cuts = sorted(rng.randint(0, p["layers"]) for _ in range(stages - 1))
         counts = [b - a for a, b in zip([0] + cuts, cuts + [p["layers"]])]
@@ -253,7 +253,8 @@ def try_plan(rng, p, total):
     if not draw_ranks(rng, p, plan) or not draw_microbatches(rng, plan, total):
         return None
     if p["family"] in ENCODERS:
-        plan["pp"] += draw_encoder(rng, p, plan)
+        plan["apart"] = draw_encoder(rng, p, plan)
+        plan["pp"] += plan["apart"]
     draw_split(rng, p, plan)
     if p["gen"] and (plan["chunks"] > 1 or not draw_generator_plan(rng, p, plan)):
         return None

@@ -204,8 +204,7 @@ struct pp_job {
         bool layers;
     } record;
 
-    bool metadata; /* reports have the hashes of the packed sequences. Without
-                      slices */
+    bool metadata; /* reports have the hashes of the packed sequences */
 
     bool digests; /* reports have those of activations. On the CPU, without
                      slices */
