@@ -301,8 +301,7 @@ const struct tool_option split_options[] = {
     {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
      AT(o.compare),
      .excludes = "schedule method layers fqns layout hybrid-layer-pattern "
-                 "first last account-embedding account-loss table export "
-                 "encoder-ranks encoder-mesh"},
+                 "first last account-embedding account-loss table export"},
     {0, "svg", "FILE", "also draw cost and memory, or --compare", AT(o.svg)},
     {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",
      AT(o.export), .words = split_export_names, .parse = parse_word_from_1,

@@ -146,6 +146,10 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
     if (q->encoder_ranks && q->encoder_ranks >= q->n_ranks)
         return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
                                "no rank is left for the language model");
+    if (q->encoder_ranks && q->placement == PP_PLACEMENT_BOTH_WAYS)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
+                               "two copies of the weights need stages of all "
+                               "components on each rank");
     if (pp_graph_chain(&run->arena, (int)(q->n_ranks - q->encoder_ranks),
                        (int)q->n_chunks, q->placement, &run->graph, err) ||
         (at && pp_graph_precede(&run->arena, (int)at, &run->graph, err)))

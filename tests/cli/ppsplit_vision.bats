@@ -223,6 +223,15 @@ step() {
     [[ $stderr == "ppsplit: rank 0 needs 3.56 GiB ("* ]]
 }
 
+@test "kinds are compared behind the encoder's ranks" {
+    ppsplit -q -p 5 -m 16 --encoder-ranks 1 --compare dualpipe,zbv,interleaved,1f1b \
+        "$DATA/llava-1.5-7b.json" | sed '1,/^kind/d' | awk '{ print $1, $2, $3 }' >rows
+    [ "$(head -n 1 rows)" = 'zbv v 2' ]
+    [ "$(cut -d ' ' -f 1,2 rows | tail -n 3 | head -n 1)" = '1f1b chain' ]
+    grep -q '^interleaved loop 4' rows
+    grep -q '^dualpipe cannot run:' rows
+}
+
 @test "--encoder-ranks is refused if ranks have no unit" {
     model=$DATA/qwen2-vl-2b.json
     refuses "--encoder-ranks: '4' of 4 ranks leave none for the language \

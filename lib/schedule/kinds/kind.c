@@ -3,10 +3,8 @@
 #include "schedule/kinds/kind.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "schedule/kinds/kinds.h"
 
 const struct pp_kind *const pp_kinds[] = {
@@ -91,24 +89,6 @@ void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
         .stage = -1, .microbatch = -1, .peer = -1, .op = PP_IDLE};
     for (int i = 0; o->idle && i < n; i++)
         pp_schedule_add(s, row, a);
-}
-
-int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
-{
-    const struct pp_graph *g = s->graph;
-    bool *held = pp_calloc((size_t)g->n_rows, sizeof *held);
-    bool each = g->n_stages == g->n_rows;
-    for (int stage = 0; each && stage < g->n_stages; stage++) {
-        each = !held[g->stages[stage].row];
-        held[g->stages[stage].row] = true;
-    }
-    free(held);
-    if (each)
-        return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "%s needs one stage on each rank, but this placement has %d "
-                   "stages on %d ranks: use 1 chunk per rank",
-                   s->kind, g->n_stages, g->n_rows);
 }
 
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err)

@@ -294,9 +294,15 @@ static void emit_seq1f1b_stage(struct pp_schedule *s, int stage, int n,
 static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
                         struct pp_err *err)
 {
-    int k = s->graph->n_slices;
+    const struct pp_graph *g = s->graph;
+    int k = g->n_slices;
     struct row_dag p;
-    if (pp_one_stage_each(s, err) || row_dag_init(&p, s, err))
+    if (g->n_stages != g->n_rows)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s needs one stage on each rank, but this placement "
+                       "has %d stages on %d ranks: use 1 chunk per rank",
+                       s->kind, g->n_stages, g->n_rows);
+    if (row_dag_init(&p, s, err))
         return -1;
     for (int r = 0; r < s->graph->n_rows; r++)
         emit_seq1f1b_stage(s, p.stages[r], o->n_microbatches * k,

@@ -33,10 +33,6 @@ void pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
 void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
                   int row, int n);
 
-/* Fails unless every rank holds exactly one stage. */
-int pp_one_stage_each(const struct pp_schedule *s,
-                      struct pp_err *err) PP_MUST_USE;
-
 /* Emits the rows of a kind that runs a chain, and those beside the chain. */
 int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,
                   const struct pp_kind_options *o,
