@@ -94,11 +94,6 @@ static bool has_whole_experts(const struct pp_manifest *m)
     return has_capacity(m) && pp_mesh_has_whole_experts(&m->mesh);
 }
 
-static bool has_no_limit(const struct pp_manifest *m)
-{
-    return has_capacity(m) && m->mesh.ep > 1 && !m->mesh.expert_limit;
-}
-
 /* Reports whether the model is known by its shapes alone. */
 static bool is_planned(const struct pp_manifest *m)
 {
@@ -128,9 +123,6 @@ static const struct clash {
     {SLICES, TOOL_PLANNER_SCHEDULE, has_whole_experts,
      "the capacity of whole experts on tensor-parallel ranks counts the tokens "
      "of whole microbatches", NULL},
-    {SLICES, TOOL_PLANNER_SCHEDULE, has_no_limit,
-     "expert-parallel ranks have room for what experts keep of whole "
-     "microbatches", "plan with ppsplit --expert-limit"},
     {AHEAD, TOOL_PLANNER_SPLIT, has_several_ahead, "a second such layer", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_frozen, "frozen units", NULL},

@@ -66,6 +66,10 @@ int planner_parse_memory(struct tool *t, const struct tool_option *o,
     0, "cp-exchange", "HOW",                                 \
         "of keys and values: gather (default), a2a or ring", \
         PLANNER_AT(mesh.cp_exchange), .words = pp_cp_exchange_names
+#define PLANNER_EXPERT_LIMIT                                  \
+    0, "expert-limit", "F",                                   \
+        "room for rows of experts over an even share (1.25)", \
+        PLANNER_AT(mesh.expert_limit), 1, PP_MOST_EXPERT_LIMIT
 #define PLANNER_MACHINE                                           \
     0, "machine", "FILE", "the same of a machine in a JSON file", \
         PLANNER_AT(machine_file), .excludes = "gpu"

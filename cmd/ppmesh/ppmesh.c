@@ -60,8 +60,7 @@ static const struct tool_option mesh_options[] = {
      PLANNER_AT(trainer_name), .list = pp_trainer_names},
     {0, "fix", "LIST", "settings to keep, such as tp=8,pp=4", AT(fix)},
     {PLANNER_CP_EXCHANGE},
-    {0, "expert-limit", "N", "rows of experts of a rank, a token (twice even)",
-     PLANNER_AT(mesh.expert_limit), 1, INT32_MAX},
+    {PLANNER_EXPERT_LIMIT},
     {0, "plans", "N", "plans that are made exactly (at most 16)", AT(plans), 1,
      INT32_MAX},
 
@@ -245,7 +244,6 @@ static int check_fixed(struct mesh_job *j, const struct pp_backend *b)
 static int set_request(struct mesh_job *j)
 {
     struct planner *s = &j->split;
-    const struct pp_moe *e = &s->model.moe;
     if (pp_model_has_encoder(&s->model))
         return pp_fail(&s->t.err, PP_EXIT_INPUT,
                        "%s: has an encoder, whose mesh is chosen by hand: see "
@@ -264,8 +262,6 @@ static int set_request(struct mesh_job *j)
         s->seq_len = s->model.max_position && s->model.max_position < 4096
                          ? (int64_t)s->model.max_position
                          : 4096;
-    if (e->n_experts && s->mesh.expert_limit == 0 && s->trainer == pp_trainers)
-        s->mesh.expert_limit = 2 * (int)e->top_k;
     s->request = (struct pp_split_request){
         .shard = pp_shard_of(&s->model, &s->mesh),
         .precision = s->precision,

@@ -44,6 +44,8 @@ static void write_step(const struct runner *p, const struct pp_step_report *r,
         pp_json_real(&w, "expert_load", r->expert_load);
     if (p->manifest.mesh.expert_capacity > 0)
         pp_json_uint(&w, "dropped", (uint64_t)r->dropped);
+    if (p->manifest.mesh.ep > 1)
+        pp_json_uint(&w, "expert_rounds", (uint64_t)r->expert_rounds);
     if (p->model.n_mtp)
         pp_json_real(&w, "mtp_loss", r->mtp_loss);
     if (p->model.generator)

@@ -230,8 +230,8 @@ static void format_changes(const struct pp_split_plan *p, char *buf,
 {
     char ranks[40] = "", recompute[40] = "", replicas[80] = "", limit[40] = "";
     const struct pp_split_changes c = pp_split_plan_changes(p);
-    if (c.expert_limit)
-        snprintf(limit, sizeof limit, ", or --expert-limit %d", c.expert_limit);
+    if (c.even_experts)
+        snprintf(limit, sizeof limit, ", or --expert-limit 1");
     if (c.recompute)
         snprintf(recompute, sizeof recompute, ", or --recompute %s",
                  c.recompute);

@@ -90,7 +90,7 @@ static bool has_expert_rules(const void *plan, char text[TOOL_CHOICE])
 {
     const struct pp_mesh *x = &((const struct split_job *)plan)->p.mesh;
     snprintf(text, TOOL_CHOICE, "limits and groups of experts");
-    return x->expert_limit || x->expert_capacity > 0 || x->expert_padding ||
+    return x->expert_limit > 0 || x->expert_capacity > 0 || x->expert_padding ||
            x->experts_over_tp;
 }
 

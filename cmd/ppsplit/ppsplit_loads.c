@@ -16,16 +16,25 @@ static bool divides(const struct split_job *j)
            j->p.mesh.ep <= PP_MOST_EXPERT_RANKS;
 }
 
+/* Returns the operations of the products of a layer in F, and so many products
+ * of the rows that go to experts in further rounds. */
+static double products_of(const struct pp_shard *s, struct pp_unit_id u, int n)
+{
+    const struct pp_moe *e = &s->model->moe;
+    double each = 2 * (double)(s->model->hidden * e->intermediate * e->top_k);
+    return pp_unit_fwd_flops(s, u).per_token +
+           n * each * pp_shard_further_rows(s, u.layer);
+}
+
 /* Scales the seconds of a unit by the operations of the fullest rank of the
- * plan over those of the run. */
+ * plan over those of the run. I does the products of gate and up again in
+ * further rounds; W does them and the input gradient of the last product. */
 static void scale_unit(const struct pp_shard *plan, const struct pp_shard *run,
                        struct pp_unit_id u, struct pp_unit_seconds *s)
 {
-    double by = pp_unit_fwd_flops(plan, u).per_token /
-                pp_unit_fwd_flops(run, u).per_token;
-    s->fwd[0] *= by;
-    s->input[0] *= by;
-    s->weight[0] *= by;
+    s->fwd[0] *= products_of(plan, u, 0) / products_of(run, u, 0);
+    s->input[0] *= products_of(plan, u, 2) / products_of(run, u, 2);
+    s->weight[0] *= products_of(plan, u, 3) / products_of(run, u, 3);
 }
 
 /* Returns the loads of a layer in the profile, or NULL with the error. */
@@ -50,6 +59,7 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
     was = pp_arena_alloc(&j->p.arena, j->p.model.n_layers + 1, sizeof *was);
     is = pp_arena_alloc(&j->p.arena, j->p.model.n_layers + 1, sizeof *is);
     run.skew = was;
+    run.mesh.ep = (int)p->expert_ranks;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->p.model, i);
         if (u.kind != PP_UNIT_LAYER || u.layer >= j->p.model.n_layers)

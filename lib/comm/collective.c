@@ -240,9 +240,14 @@ int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
     return pp_all_reduce_many(c, &v, 1, err);
 }
 
+static struct span part(struct pp_parts of, int i)
+{
+    return (struct span){of.begin[i], of.end[i] - of.begin[i]};
+}
+
 int pp_all_to_all_begin(const struct pp_collective *c, void *in,
-                        const size_t *in_at, const void *out,
-                        const size_t *out_at, struct pp_err *err)
+                        struct pp_parts in_parts, const void *out,
+                        struct pp_parts out_parts, struct pp_err *err)
 {
     int n = c->group.n;
     if (n == 1)
@@ -251,14 +256,12 @@ int pp_all_to_all_begin(const struct pp_collective *c, void *in,
         return -1;
     for (int k = 1; k < n; k++) {
         int from = after(c, n - k);
-        struct span s = {in_at[from], in_at[from + 1] - in_at[from]};
-        if (post(c, from, in, s, err))
+        if (post(c, from, in, part(in_parts, from), err))
             return -1;
     }
     for (int k = 1; k < n; k++) {
         int to = after(c, k);
-        struct span s = {out_at[to], out_at[to + 1] - out_at[to]};
-        if (give(c, to, out, s, err))
+        if (give(c, to, out, part(out_parts, to), err))
             return -1;
     }
     return end(c, err);
@@ -272,7 +275,8 @@ int pp_all_to_all_wait(const struct pp_collective *c, struct pp_err *err)
 int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
                   const void *out, const size_t *out_at, struct pp_err *err)
 {
-    return pp_all_to_all_begin(c, in, in_at, out, out_at, err) ||
+    struct pp_parts from = {in_at, in_at + 1}, to = {out_at, out_at + 1};
+    return pp_all_to_all_begin(c, in, from, out, to, err) ||
                    pp_all_to_all_wait(c, err)
                ? -1
                : 0;

@@ -80,13 +80,19 @@ int pp_pass_begin(const struct pp_collective *c, void *in, const void *out,
 int pp_pass_wait(const struct pp_collective *c, int keep,
                  struct pp_err *err) PP_MUST_USE;
 
+/* Part i of a buffer has the values begin[i] .. end[i] - 1. */
+struct pp_parts {
+    const size_t *begin, *end;
+};
+
 /* Sends part i of out to member i, and receives its part for this member as
  * part i of in. The parts of both are known on both sides. The own part is not
  * copied. begin returns before parts have arrived or left; wait, when all
  * have. */
 int pp_all_to_all_begin(const struct pp_collective *c, void *in,
-                        const size_t *in_at, const void *out,
-                        const size_t *out_at, struct pp_err *err) PP_MUST_USE;
+                        struct pp_parts in_parts, const void *out,
+                        struct pp_parts out_parts,
+                        struct pp_err *err) PP_MUST_USE;
 int pp_all_to_all_wait(const struct pp_collective *c,
                        struct pp_err *err) PP_MUST_USE;
 int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,

@@ -187,7 +187,7 @@ struct pp_unit_rates pp_megatron_rates(const struct pp_shard *shard,
         return listed_rates(&of, u, r, b);
     const struct pp_model words_padded = padded(m, x);
     of.model = &words_padded;
-    of.mesh.expert_limit = (int)m->moe.top_k; /* experts get an even share */
+    of.mesh.expert_limit = 1;
     find_saved(&s, &of, u, b);
     double words = s.hidden * (double)pp_shard_words(&of) * s.element;
     struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept_bytes(&s, r),
@@ -355,7 +355,7 @@ static struct pp_shard even_shard(const struct pp_shard *shard,
                                   struct pp_unit_id *u)
 {
     struct pp_shard of = pp_unit_shard(shard, u);
-    of.mesh.expert_limit = (int)of.model->moe.top_k;
+    of.mesh.expert_limit = 1;
     return of;
 }
 

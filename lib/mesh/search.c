@@ -170,14 +170,13 @@ static bool is_fixed(int64_t fixed, int64_t value)
     return fixed > 0 && fixed != value;
 }
 
-/* Sets the room for rows of experts to that of the request, or to the most that
- * may come. */
+/* Sets the limit for rows of experts to the one of the request, or to the most
+ * that may come. */
 static void set_expert_limit(const struct mesh_search *x, struct pp_mesh *m)
 {
     const struct pp_split_request *q = x->p->request;
-    size_t limit = (size_t)q->shard.mesh.expert_limit;
-    size_t most = pp_mesh_most_expert_rows(m, q->shard.model);
-    m->expert_limit = m->ep == 1 ? 0 : (int)(limit < most ? limit : most);
+    double most = pp_mesh_most_expert_limit(m, q->shard.model);
+    m->expert_limit = m->ep == 1 ? 0 : fmin(q->shard.mesh.expert_limit, most);
 }
 
 /* --- shapes --- */

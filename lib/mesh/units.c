@@ -199,7 +199,8 @@ static struct pp_plan_unit *describe(struct pp_mesh_classes *c,
             a->experts_over_tp == b->experts_over_tp &&
             a->whole_state == b->whole_state &&
             a->divided_weights == b->divided_weights &&
-            a->expert_limit == b->expert_limit)
+            !(a->expert_limit < b->expert_limit) &&
+            !(a->expert_limit > b->expert_limit))
             return (*at)->units;
     }
     *at = pp_arena_alloc(c->arena, 1, sizeof **at);

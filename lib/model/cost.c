@@ -24,14 +24,15 @@ bool pp_recompute_find(const char *name, enum pp_recompute *out)
 
 /* Returns the width of the products with hidden that nobody recomputes: no
  * gradient reads the output of an MLP's last product, and what the router chose
- * is kept. */
+ * is kept. Of rows in further rounds nothing is kept in any mode. */
 static double kept_width(const struct pp_shard *s, struct pp_unit_id u)
 {
     const struct pp_moe *e = &s->model->moe;
     size_t router = e->n_experts + (e->shared && e->shared_gate);
     return pp_layer_set_has(&e->layers, u.layer)
                ? (double)(e->top_k * e->intermediate) *
-                         pp_shard_skew(s, u.layer) +
+                         (pp_shard_skew(s, u.layer) +
+                          2 * pp_shard_further_rows(s, u.layer)) +
                      (double)(e->shared + router)
                : (double)s->model->intermediate;
 }

@@ -107,22 +107,52 @@ static int check_words(const struct pp_mesh *x, const struct pp_model *m,
                                  m->vocab, x->tp);
 }
 
-size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
-                                const struct pp_model *m)
+size_t pp_mesh_all_expert_rows(const struct pp_mesh *x,
+                               const struct pp_model *m)
 {
     size_t ep = (size_t)x->ep, held = m->moe.n_experts / ep, k = m->moe.top_k;
-    size_t most = ep * (k < held ? k : held);
+    return ep * (k < held ? k : held);
+}
+
+/* Returns the most rows that experts keep. A microbatch is on cp ranks. All
+ * rows that experts keep of it may be on those of one group, or with padding on
+ * each rank. A row more for each token is room for rounding up. */
+static double most_kept(const struct pp_mesh *x, const struct pp_model *m)
+{
+    double most = (double)pp_mesh_all_expert_rows(x, m);
+    double k = (double)m->moe.top_k, sharers = (double)pp_mesh_routers(x);
+    double ranks = x->expert_padding ? sharers * x->ep : fmax(sharers, x->ep);
     if (x->expert_capacity <= 0)
         return most;
-    /* A microbatch is on cp ranks. All rows that experts keep of it may be on
-     * those of one group, or with padding on each rank. A row more for each
-     * token is room for rounding up. */
-    double sharers = (double)pp_mesh_routers(x);
-    double ranks = x->expert_padding ? sharers * x->ep : fmax(sharers, x->ep);
     if (x->expert_padding)
-        most = m->moe.n_experts;
-    double kept = ceil((double)k * x->expert_capacity * ranks / (double)ep) + 1;
-    return kept >= (double)most ? most : kept < (double)k ? k : (size_t)kept;
+        most = (double)m->moe.n_experts;
+    double kept = ceil(k * x->expert_capacity * ranks / x->ep) + 1;
+    return fmin(most, fmax(k, kept));
+}
+
+static double most_rows(const struct pp_mesh *x, const struct pp_model *m)
+{
+    return (double)(x->expert_padding ? m->moe.n_experts
+                                      : pp_mesh_all_expert_rows(x, m));
+}
+
+double pp_mesh_most_expert_limit(const struct pp_mesh *x,
+                                 const struct pp_model *m)
+{
+    return most_rows(x, m) / (double)m->moe.top_k;
+}
+
+/* With padding all rows must fit in one round. */
+double pp_mesh_expert_rows(const struct pp_mesh *x, const struct pp_model *m)
+{
+    double k = (double)m->moe.top_k, limit = x->expert_limit;
+    if (x->ep == 1)
+        return k;
+    if (limit > 0)
+        return limit < pp_mesh_most_expert_limit(x, m) ? k * limit
+                                                       : most_rows(x, m);
+    return x->expert_padding ? most_kept(x, m)
+                             : fmin(most_kept(x, m), k * PP_EXPERT_LIMIT);
 }
 
 static int check_capacity(const struct pp_mesh *x, const struct pp_model *m,
@@ -144,24 +174,20 @@ static int check_capacity(const struct pp_mesh *x, const struct pp_model *m,
 static int check_expert_limit(const struct pp_mesh *x, const struct pp_model *m,
                               struct pp_err *err)
 {
-    struct pp_mesh whole = *x;
-    whole.expert_capacity = 0; /* slices may get more than that allows */
-    size_t most = x->expert_padding ? m->moe.n_experts
-                                    : pp_mesh_most_expert_rows(&whole, m);
-    if (!x->expert_limit)
+    double most = pp_mesh_most_expert_limit(x, m);
+    if (x->expert_limit <= 0)
         return 0;
     if (x->ep == 1)
         return pp_fail_setting(err, PP_EXIT_INPUT, "expert-limit", NULL,
-                               "a limit of '%d' rows of experts has no effect "
-                               "without expert-parallel ranks",
+                               "a limit of '%g' for rows of experts has no "
+                               "effect without expert-parallel ranks",
                                x->expert_limit);
-    if ((size_t)x->expert_limit < m->moe.top_k ||
-        (size_t)x->expert_limit > most)
+    if (x->expert_limit > most)
         return pp_fail_setting(err, PP_EXIT_INPUT, "expert-limit", NULL,
-                               "a limit of '%d' rows of experts for a token "
-                               "must be from %zu, the mean, to %zu, the most "
+                               "a limit of '%g' times an even share of the "
+                               "rows of experts must be from 1 to %g, the most "
                                "that may come",
-                               x->expert_limit, m->moe.top_k, most);
+                               x->expert_limit, most);
     return 0;
 }
 

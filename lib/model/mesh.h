@@ -61,9 +61,10 @@ struct pp_mesh {
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
                              and no expert is divided */
     enum pp_cp_exchange cp_exchange;
-    bool cp_exact;    /* scores and losses have the bits of one rank of cp */
-    int expert_limit; /* rows of experts that an expert-parallel rank has room
-                         for, for each of its tokens; 0: all that may come */
+    bool cp_exact; /* scores and losses have the bits of one rank of cp */
+    /* The rows of experts that an expert-parallel rank has room for at a time,
+     * over an even share; 0: the default. */
+    double expert_limit;
     double expert_capacity; /* the most tokens that an expert keeps of a
                                microbatch, over an even share; 0: all */
     enum pp_expert_drop expert_drop; /* which ones, if there are more */
@@ -124,15 +125,25 @@ static inline bool pp_mesh_is_exact(const struct pp_mesh *x)
     return x->cp > 1 && x->cp_exact;
 }
 
+/* The default limit of the rows of experts, and its range. */
+#define PP_EXPERT_LIMIT 1.25
+#define PP_MOST_EXPERT_LIMIT 1e6
+
 #define PP_LEAST_CAPACITY 1e-3
 #define PP_MOST_CAPACITY 1e6
 
 enum { PP_MOST_A2A_RANKS = 1024, PP_MOST_EXPERT_RANKS = 1024 };
 
-/* Returns the most rows of experts that may come to a rank for each of its
- * tokens: a token has a row at each of its experts. */
-size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
-                                const struct pp_model *m);
+/* Return the most rows of experts that may come to a rank for each of its
+ * tokens, if no expert has a capacity, and those that it has room for at a
+ * time: a token has a row at each of its experts. */
+size_t pp_mesh_all_expert_rows(const struct pp_mesh *x,
+                               const struct pp_model *m);
+double pp_mesh_expert_rows(const struct pp_mesh *x, const struct pp_model *m);
+
+/* Returns the largest limit that has an effect, over an even share. */
+double pp_mesh_most_expert_limit(const struct pp_mesh *x,
+                                 const struct pp_model *m);
 
 /* Elements of a unit's tensors on the rank with most of them. dp * cp ranks
  * hold the same dense tensors, dp * cp / ep ranks the same experts. */

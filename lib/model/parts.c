@@ -383,7 +383,7 @@ static void experts_saved(const struct pp_shard *s,
     const struct pp_moe *e = &s->model->moe;
     size_t tp = pp_shard_row_ranks(s), routed = pp_shard_routed_ranks(s);
     size_t k = routed * e->top_k, n = routed * e->n_experts;
-    size_t i = routed * pp_shard_expert_rows(s) * pp_shard_expert_columns(s);
+    size_t i = routed * pp_shard_expert_values(s, pp_shard_expert_columns(s));
     size_t of_all = tp * pp_shard_shared_columns(s);
     size_t gate = e->shared && e->shared_gate ? tp : 0;
     out[PP_S_PROBS] = (struct pp_saved){PP_SAVED_ACT_I, n, true};

@@ -193,25 +193,30 @@ struct pp_experts_room pp_experts_room(const struct pp_shard *s)
     const struct pp_moe *e = &s->model->moe;
     const struct pp_mesh *x = &s->mesh;
     bool whole = pp_mesh_has_whole_experts(x), limited = x->expert_capacity > 0;
-    size_t rows = pp_shard_expert_rows(s), ep = (size_t)x->ep;
-    size_t act = rows * pp_shard_expert_columns(s);
-    size_t kept = ep > 1 ? 2 * rows : rows;
-    size_t counts = ep > 1 ? ep * e->n_experts : 0;
+    size_t h = s->model->hidden, i = pp_shard_expert_columns(s);
+    size_t rows = pp_shard_expert_values(s, 1), ep = (size_t)x->ep;
+    size_t values = pp_shard_expert_values(s, h);
+    size_t other = ep > 1, own = pp_shard_keeps_own_rows(s) ? e->top_k : 0;
     /* One of experts, one of weights. */
     size_t tables = x->expert_drop == PP_DROP_PROBS ? 2 : 1;
     /* The shared expert and its gate have the rows of all tensor-parallel
      * ranks. A sequence may be a single token of these, and has loads. */
     size_t all = whole ? pp_shard_tp(s) : 1, gate = e->shared_gate ? all : 0;
     return (struct pp_experts_room){
-        .product = most(kept, gate) * s->model->hidden,
-        .act = most(act, all * pp_shard_shared_columns(s)),
+        .product = most((1 + other) * values + own * h, gate * h),
+        .act = most(pp_shard_expert_values(s, i),
+                    all * pp_shard_shared_columns(s)),
+        .again = pp_shard_has_rounds(s) ? 4 * pp_shard_expert_values(s, i) : 0,
         .logits = (whole ? all + 1 : 1) * e->n_experts,
         /* That of the gate is computed while rows travel. */
-        .weights = most(rows, gate) + kept - rows,
-        .arrivals = ep > 1 ? 3 * rows : 0,
-        .counts = counts + (limited ? e->n_experts : 0),
+        .weights = most(rows, gate),
+        .other_weights = other * rows + own,
+        .arrivals = other * 2 * rows,
+        .counts = other * 2 * ep * e->n_experts + (limited ? e->n_experts : 0),
         /* Twice: a sum and a sort need room. */
-        .choices = limited ? 2 * tables * pp_mesh_routers(x) * e->top_k : 0};
+        .choices = limited ? 2 * tables * pp_mesh_routers(x) * e->top_k : 0,
+        .rows = rows,
+        .values = values};
 }
 
 size_t pp_attention_room(const struct pp_shard *s)

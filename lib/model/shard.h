@@ -7,6 +7,8 @@
 #ifndef PP_MODEL_SHARD_H
 #define PP_MODEL_SHARD_H
 
+#include <math.h>
+
 #include "model/mesh.h"
 
 /* The images of an encoder, and how ranks divide them. */
@@ -116,18 +118,48 @@ static inline size_t pp_shard_routed_ranks(const struct pp_shard *s)
     return pp_mesh_has_whole_experts(&s->mesh) ? 1 : pp_shard_row_ranks(s);
 }
 
-/* Returns the rows of experts that the rank has room for, for each of its
- * tokens. */
-static inline size_t pp_shard_expert_rows(const struct pp_shard *s)
+/* Return the rows of experts that the rank has room for at a time if it has so
+ * many tokens, and the values of such rows for each token, rounded up. */
+static inline size_t pp_shard_expert_room(const struct pp_shard *s,
+                                          size_t tokens)
 {
-    return s->mesh.expert_limit ? (size_t)s->mesh.expert_limit
-                                : pp_mesh_most_expert_rows(&s->mesh, s->model);
+    return (size_t)(pp_mesh_expert_rows(&s->mesh, s->model) * (double)tokens);
+}
+
+static inline size_t pp_shard_expert_values(const struct pp_shard *s,
+                                            size_t width)
+{
+    return (size_t)ceil(pp_mesh_expert_rows(&s->mesh, s->model) *
+                        (double)width);
+}
+
+/* Reports whether more rows may come to the rank than it has room for. */
+static inline bool pp_shard_has_rounds(const struct pp_shard *s)
+{
+    return pp_mesh_expert_rows(&s->mesh, s->model) <
+           (double)pp_mesh_all_expert_rows(&s->mesh, s->model);
+}
+
+/* Reports whether a layer of experts has room for the rows of this rank beside
+ * what comes to it. */
+static inline bool pp_shard_keeps_own_rows(const struct pp_shard *s)
+{
+    return pp_shard_has_rounds(s) || s->mesh.expert_padding;
 }
 
 /* Returns the work of experts on the slowest rank of a layer over the mean. */
 static inline double pp_shard_skew(const struct pp_shard *s, size_t layer)
 {
     return s->skew && layer < s->model->n_layers ? s->skew[layer] : 1;
+}
+
+/* Returns the rows of further rounds on this rank, over the mean. */
+static inline double pp_shard_further_rows(const struct pp_shard *s,
+                                           size_t layer)
+{
+    double room =
+        pp_mesh_expert_rows(&s->mesh, s->model) / (double)s->model->moe.top_k;
+    return fmax(0, pp_shard_skew(s, layer) - room);
 }
 
 /* With recomputation, a tensor may lie in other blocks in F than in I and W. */
@@ -163,17 +195,21 @@ size_t pp_unit_saved_width(const struct pp_shard *s, struct pp_unit_id u,
 /* The room that a layer of experts needs beside what it saves: elements, and
  * values of the accumulated type, for each row of a product, or of this rank if
  * no expert is divided. Ranks that divide the experts need two of product and
- * weights: what arrives, and the same by expert. */
+ * weights: what arrives, and the same by expert; and their own rows, if more
+ * may come to them than they have room for. */
 struct pp_experts_room {
     size_t product; /* inputs or outputs of the experts, or their gradients */
     size_t act;     /* gradients of activations */
+    size_t again;   /* activations of a further round, and their gradients */
     size_t logits;  /* accumulated type, and those below; also loads */
-    size_t weights;
-    size_t arrivals; /* the places of rows of other ranks */
-    size_t choices;  /* with a capacity: those of all ranks that divide the
-                        tokens */
-    size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
-                        expert by rank, and those that each keeps */
+    size_t weights, other_weights;
+    size_t arrivals;     /* the places of rows of other ranks */
+    size_t choices;      /* with a capacity: those of all ranks that divide the
+                            tokens */
+    size_t counts;       /* 32-bit integers, whatever the rows: tokens of each
+                            expert by rank, twice, and those that each keeps */
+    size_t rows, values; /* the rows of experts, rounded up, and their elements
+                            in one of the products */
 };
 struct pp_experts_room pp_experts_room(const struct pp_shard *s);
 

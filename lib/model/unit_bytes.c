@@ -94,8 +94,8 @@ static size_t mlp_scratch(const struct pp_shard *s, struct pp_unit_id u,
     if (!pp_layer_set_has(&s->model->moe.layers, u.layer))
         return pp_shard_row_ranks(s) * pp_shard_columns(s) * b->element_bytes;
     return pp_shard_routed_ranks(s) *
-           ((r.product + r.act) * b->element_bytes +
-            (r.choices + r.logits + r.weights + r.arrivals) *
+           ((r.product + r.act + r.again) * b->element_bytes +
+            (r.choices + r.logits + r.weights + r.other_weights + r.arrivals) *
                 b->accumulator_bytes);
 }
 

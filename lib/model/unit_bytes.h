@@ -174,7 +174,7 @@ enum { PP_SCORES_PART = 256 };
 
 /* Returns the numbers that ranks add up after a step: one for each tensor, each
  * loss and each metric, those that every rank has, and one for each rank. */
-enum { PP_SHARED_NUMBERS = 12 };
+enum { PP_SHARED_NUMBERS = 13 };
 size_t pp_step_numbers(const struct pp_table_counts *c);
 
 /* Returns the most sums of squares that a rank computes. */

@@ -397,32 +397,23 @@ static int64_t find_ranks(const struct pp_split_plan *plan)
     return 0;
 }
 
-/* Finds the most rows of experts with which the request fits, if it has room
- * for all that may come. */
-static int find_expert_limit(const struct pp_split_plan *plan)
+/* Reports whether the request fits with room for an even share of the rows of
+ * experts, and has more. */
+static bool fits_evenly(const struct pp_split_plan *plan)
 {
     struct pp_split_request q = changeable(plan);
-    int low = (int)q.shard.model->moe.top_k;
-    int high = (int)pp_mesh_most_expert_rows(&q.shard.mesh, q.shard.model);
-    if (q.shard.mesh.ep == 1 || q.shard.mesh.expert_limit ||
-        pp_split_trainer(&q) != pp_trainers || !plan->run.simulated)
-        return 0;
-    q.shard.mesh.expert_limit = low;
-    if (low >= high || !would_fit(&q))
-        return 0;
-    while (high - low > 1) {
-        q.shard.mesh.expert_limit = low + (high - low) / 2;
-        if (would_fit(&q))
-            low = q.shard.mesh.expert_limit;
-        else
-            high = q.shard.mesh.expert_limit;
-    }
-    return low;
+    if (q.shard.mesh.ep == 1 || pp_split_trainer(&q) != pp_trainers ||
+        pp_mesh_expert_rows(&q.shard.mesh, q.shard.model) <=
+            (double)q.shard.model->moe.top_k ||
+        !plan->run.simulated)
+        return false;
+    q.shard.mesh.expert_limit = 1;
+    return would_fit(&q);
 }
 
 struct pp_split_changes pp_split_plan_changes(const struct pp_split_plan *plan)
 {
-    return (struct pp_split_changes){.expert_limit = find_expert_limit(plan),
+    return (struct pp_split_changes){.even_experts = fits_evenly(plan),
                                      .recompute = find_recompute(plan),
                                      .n_replicas = find_replicas(plan),
                                      .n_ranks = find_ranks(plan)};

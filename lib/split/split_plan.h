@@ -341,7 +341,7 @@ bool pp_split_plan_fits(const struct pp_split_plan *plan);
 /* Changes to a request that does not fit. Each is sufficient alone, and the
  * least of those tried. */
 struct pp_split_changes {
-    int expert_limit;      /* rows of experts, for a token; 0: none */
+    bool even_experts;     /* room for an even share of the rows of experts */
     const char *recompute; /* a mode; NULL: none */
     int64_t n_replicas;    /* data-parallel ranks (ZeRO-1); 0: none */
     int64_t n_ranks;       /* pipeline ranks; 0: none */

@@ -89,8 +89,11 @@ setup() {
     [[ $stderr == "ppmesh: no mesh of 20 fits in 500.00 MiB; the nearest planned, tp"*", needs "* ]]
 }
 
-@test "experts are divided, with room for twice the even rows" {
+@test "experts are divided, with room for more than the even rows" {
     ppmesh -q "${on8[@]}" --plans 8 --fix ep=4 experts.json >plan.json
+    jq -e '.mesh.ep == 4 and .mesh.expert_limit == null' plan.json
+    ppmesh -q "${on8[@]}" --plans 8 --fix ep=4 --expert-limit 9 experts.json \
+        >plan.json
     jq -e '.mesh.ep == 4 and .mesh.expert_limit == 4' plan.json
     ppsched --check plan.json
     run -2 ppmesh -q "${on8[@]}" --fix tp bf16.json

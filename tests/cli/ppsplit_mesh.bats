@@ -82,39 +82,46 @@ reduced() {
     ppsplit -p 2 --dp 4 moe.json >mesh.json
     local one most least
     one=$(act)
-    ppsplit -p 2 --dp 4 --ep 4 moe.json >mesh.json
+    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 4 moe.json >mesh.json
     most=$(act)
-    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 3 moe.json >mesh.json
+    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 1.5 moe.json >mesh.json
     least=$(act)
-    jq -e '.mesh.expert_limit == 3' mesh.json
+    jq -e '.mesh.expert_limit == 1.5' mesh.json
     echo "$one $least $most"
     jq -en "$most - $least == 5 * ($least - $one) and $least > $one"
-    refuses "a limit of '1' rows of experts for a token must be from 2, the mean, to 8, the most that may come; see --expert-limit" \
-        -p 2 --dp 4 --ep 4 --expert-limit 1 moe.json
-    refuses "a limit of '9' rows of experts for a token must be from 2, the mean, to 8, the most that may come; see --expert-limit" \
-        -p 2 --dp 4 --ep 4 --expert-limit 9 moe.json
-    refuses "a limit of '3' rows of experts has no effect without expert-parallel ranks; see --expert-limit" \
+    ppsplit -p 2 --dp 4 --ep 4 moe.json >mesh.json
+    jq -en "$(act) - $one == ($least - $one) / 2"
+    # Further rounds need room of their own, but less than all rows at once.
+    room() { jq '.model.units[1].workspace_bytes[0]' mesh.json; }
+    least=$(room)
+    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 4 moe.json >mesh.json
+    [ "$(room)" -gt "$least" ]
+    refuses "--expert-limit: '0.9' is not between 1 and 1e+06" \
+        -p 2 --dp 4 --ep 4 --expert-limit 0.9 moe.json
+    refuses "a limit of '4.5' times an even share of the rows of experts must be from 1 to 4, the most that may come; see --expert-limit" \
+        -p 2 --dp 4 --ep 4 --expert-limit 4.5 moe.json
+    refuses "a limit of '3' for rows of experts has no effect without expert-parallel ranks; see --expert-limit" \
         -p 2 --dp 4 --ep 1 --expert-limit 3 moe.json
     refuses "--expert-limit needs --ep" -p 2 --expert-limit 3 moe.json
-    jq '.mesh.expert_limit = 0' mesh.json >bad.json
+    jq '.mesh.expert_limit = 0.5' mesh.json >bad.json
     run -2 --separate-stderr ppsched -s 1f1b -m 4 bad.json
-    [[ $stderr == *"/mesh/expert_limit: '0' is not between 1 and 2147483647"* ]]
+    [[ $stderr == *"/mesh/expert_limit: '0.5' is not between 1 and 1e+06"* ]]
 }
 
 @test "a capacity of experts lowers the room for their rows" {
     act() { jq '.model.units[1].act_bytes[:2] | add' mesh.json; }
-    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 3 moe.json >mesh.json
-    local three
-    three=$(act)
-    # 2 choices of a token, times 1, and one to round up.
-    ppsplit -p 2 --dp 4 --ep 4 --expert-capacity 1 moe.json >mesh.json
-    jq -e '.mesh.expert_capacity == 1' mesh.json
-    [ "$(act)" -eq "$three" ]
-    ppsched -q -s 1f1b -m 4 mesh.json | jq -e '.mesh.expert_capacity == 1'
+    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 1 moe.json >mesh.json
+    local even
+    even=$(act)
+    # 2 choices of a token, times 0.5, and one to round up.
+    ppsplit -p 2 --dp 4 --ep 4 --expert-capacity 0.5 moe.json >mesh.json
+    jq -e '.mesh.expert_capacity == 0.5' mesh.json
+    [ "$(act)" -eq "$even" ]
+    ppsched -q -s 1f1b -m 4 mesh.json | jq -e '.mesh.expert_capacity == 0.5'
     # Two ranks of sequences may send all that is kept to one group of two.
-    ppsplit -p 2 --cp 4 --ep 2 --expert-capacity 0.5 moe.json >mesh.json
+    ppsplit -p 2 --cp 4 --ep 2 --expert-capacity 0.1 moe.json >mesh.json
     two=$(act)
-    ppsplit -p 2 --cp 4 --ep 2 --expert-limit 3 moe.json >mesh.json
+    ppsplit -p 2 --cp 4 --ep 2 --expert-limit 1 moe.json >mesh.json
     [ "$(act)" -eq "$two" ]
     # With padding each of two ranks may send an expert all that it keeps.
     ppsplit -p 2 --cp 2 --dp 2 --ep 4 --expert-capacity 1 --expert-padding \
@@ -123,18 +130,18 @@ reduced() {
     two=$(act)
     ppsched -q -s 1f1b -m 4 mesh.json >again.json
     jq -e '.mesh.expert_padding and .mesh.expert_drop == "probs"' again.json
-    ppsplit -p 2 --cp 2 --dp 2 --ep 4 --expert-limit 5 moe.json >mesh.json
+    ppsplit -p 2 --cp 2 --dp 2 --ep 4 --expert-limit 2.5 moe.json >mesh.json
     [ "$(act)" -eq "$two" ]
-    refuses "a limit of '9' rows of experts for a token must be from 2, the mean, to 8, the most that may come; see --expert-limit" \
-        -p 2 --dp 4 --ep 4 --expert-limit 9 --expert-capacity 1 moe.json
+    refuses "a limit of '4.5' times an even share of the rows of experts must be from 1 to 4, the most that may come; see --expert-limit" \
+        -p 2 --dp 4 --ep 4 --expert-limit 4.5 --expert-capacity 1 moe.json
     refuses "--expert-drop needs --expert-capacity" -p 2 --expert-drop probs moe.json
     refuses "--expert-padding needs --expert-capacity" -p 2 --expert-padding moe.json
     # With padding up to a row for each expert may come.
     ppsplit -p 2 --dp 2 --ep 2 --expert-capacity 1 --expert-padding \
-        --expert-limit 16 moe.json >mesh.json
-    jq -e '.mesh.expert_padding and .mesh.expert_limit == 16' mesh.json
-    refuses "a limit of '17' rows of experts for a token must be from 2, the mean, to 16, the most that may come; see --expert-limit" \
-        -p 2 --dp 2 --ep 2 --expert-capacity 1 --expert-padding --expert-limit 17 \
+        --expert-limit 8 moe.json >mesh.json
+    jq -e '.mesh.expert_padding and .mesh.expert_limit == 8' mesh.json
+    refuses "a limit of '9' times an even share of the rows of experts must be from 1 to 8, the most that may come; see --expert-limit" \
+        -p 2 --dp 2 --ep 2 --expert-capacity 1 --expert-padding --expert-limit 9 \
         moe.json
     refuses "padded rows of experts have no effect without expert-parallel ranks; see --expert-padding" \
         -p 2 --expert-capacity 1 --expert-padding moe.json

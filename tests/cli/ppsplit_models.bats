@@ -175,12 +175,12 @@ sparse() {
     deepseek
     sed -i "s/: 61/: $layers/" m/config.json
     run --separate-stderr ppsplit -p $ranks -c 2 --placement v \
-        --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 50G m
+        --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 40G m
     echo "$stderr"
     [ "$status" -eq 1 ]
     [ "${stderr_lines[0]}" = \
         'ppsplit: the search stopped early; another split may fit' ]
-    [[ "$stderr" == *"ppsplit: rank "*" more than the limit of 50.00 GiB "* ]]
+    [[ "$stderr" == *"ppsplit: rank "*" more than the limit of 40.00 GiB "* ]]
 }
 
 # rules: prints KEY|ACCEPTED of each rule of pp-models(7) or ppsplit --models.

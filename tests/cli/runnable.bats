@@ -54,10 +54,9 @@ plan() {
     done <<'END'
 --expert-drop probs:--expert-drop probs counts the tokens
 --dp 2 --ep 2 --expert-padding:--expert-padding counts the tokens
---dp 2 --ep 2:plan with ppsplit --expert-limit
---tp 2 --ep 2 --experts-over-tp --expert-limit 4:the capacity of whole experts
+--tp 2 --ep 2 --experts-over-tp:the capacity of whole experts
 END
-    plan seq1f1b -p 2 --dp 2 --ep 2 $capacity --expert-limit 4 "$model"
+    plan seq1f1b -p 2 --dp 2 --ep 2 $capacity "$model"
     refused
     plan 1f1b -p 2 --expert-drop probs $capacity "$model"
     refused

@@ -271,13 +271,17 @@ skewed() {
     skewed 1 2 --cp 2 --ep 2
     skewed 1 2 --cp 2 --dp 2 --ep 2
     mv skewed.json profiled.json
-    # Seconds grow as operations: those of the run had all experts on a rank.
+    # Seconds grow as operations: those of the run had all experts on a rank. Rows
+    # beyond 1.25 of an even share, which go in a further round, are computed again:
+    # two of three products in I, and three in W.
     jq -es '.[0].model.units as $plan | .[1].model.units as $run
         | .[0].profile.units as $is | .[2].units as $was
         | all(range(1; 7); . as $i
-            | ($plan[$i].fwd_flops[0] * 2 / $run[$i].fwd_flops[0]) as $by
-            | all("fwd", "input", "weight"; $is[$i][.][0] * 2
-                / $was[$i][.][0] / $by - 1 | fabs < 1e-9))' \
+            | ($plan[$i].fwd_flops[0] * 2) as $all | $run[$i].fwd_flops[0] as $even
+            | ([0, $all - $even - 0.25 * 3 * 2 * 2 * 32 * 8] | max / 3) as $further
+            | all(["fwd", 0], ["input", 2], ["weight", 3]; . as [$of, $n]
+                | $is[$i][$of][0] * 2 / $was[$i][$of][0]
+                    / (($all + $n * $further) / $even) - 1 | fabs < 1e-9))' \
         profiled.json <(ppsplit -q -p 1 --seq-len 8 model-qwen2-moe-ep) \
         one.profile
     # A run whose ranks were as uneven as the plan's has their seconds.

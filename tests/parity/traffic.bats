@@ -66,7 +66,7 @@ waited() {
     # rows to and from experts in F and I, again to them in recomputation, and
     # twice in W; and for weights of rows and their gradients in I. A product comes
     # before each wait for rows.
-    waited 13 7
+    waited 13 7 --expert-limit 2
     # Ranks that pad rows tell each other no counts.
     waited 9 7 --expert-capacity 1 --expert-padding
 }

@@ -219,7 +219,7 @@ static void roll_mesh(struct pp_split_request *q, struct roll *r)
     q->shard.mesh.ep = q->shard.model->moe.n_experts ? 1 << roll(r, 3) : 1;
     q->shard.mesh.experts_over_tp = q->shard.mesh.ep > 1 && roll(r, 2);
     q->shard.mesh.expert_limit =
-        q->shard.mesh.ep > 1 && q->trainer == pp_trainers ? 4 : 0;
+        q->shard.mesh.ep > 1 && q->trainer == pp_trainers ? 1.5 : 0;
 }
 
 static void roll_shape(struct cluster *x, struct roll *r,

@@ -138,6 +138,7 @@ struct pp_pass {
                         that divides it has PP_MAX_METRICS */
     size_t n_metrics;
     struct pp_router_losses *router; /* of a step that trains, or NULL */
+    double *expert_rounds;           /* likewise */
     struct pp_ahead_loss *ahead;     /* likewise, if the model has a layer for
                                         multi-token prediction */
     struct pp_generator_loss *generator; /* if the model has one; or NULL */

@@ -175,6 +175,7 @@ static void attach_pass(struct pp_exec *e, const struct pp_engine *on,
     mb->base = p->base;
     mb->slice.before = e->before;
     mb->experts.router = p->router;
+    mb->experts.rounds = p->expert_rounds;
     mb->ahead.loss = p->ahead;
     mb->loss = (struct pp_head_loss){
         .scale = p->scale,

@@ -59,9 +59,9 @@ struct pp_step_report {
     double val_loss;           /* NAN if nothing is scored */
     double val_generator_loss; /* of a generator, likewise */
     /* Numbers of routers, over all layers (router_losses.h). Losses are without
-     * coefficients, and valid if the job has them; the others if it counts
-     * routes. */
-    double aux_loss, z_loss, expert_load, dropped;
+     * coefficients, and valid if the job has them; the others but for rounds if
+     * it counts routes. */
+    double aux_loss, z_loss, expert_load, dropped, expert_rounds;
     double mtp_loss;       /* of multi-token prediction, without weight */
     double generator_loss; /* likewise; NAN if no token of it is scored */
     /* The metrics of the objective, of the step and of the evaluation; NULL

@@ -51,7 +51,7 @@ struct pp_env {
     const struct pp_env *others;
     bool generates; /* the rank has units of the generator alone */
 
-    int32_t *expert_counts;   /* (expert-parallel ranks + 2, experts) in host
+    int32_t *expert_counts;   /* (2, expert-parallel ranks + 1, experts) in host
                                  memory, for what a layer of experts reads of a
                                  GPU; NULL on the CPU */
     int32_t *expert_routes;   /* (2, rows, top_k) the same, for experts that are

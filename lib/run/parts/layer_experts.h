@@ -76,36 +76,48 @@ size_t pp_routing_kept(const struct pp_routing *r, size_t R);
 /* --- rows of experts on ranks that divide them (layer_dispatch.c) --- */
 
 struct pp_dispatch {
-    int32_t *counts; /* (ranks, E) rows of each rank for each expert */
-    const int32_t *host_counts; /* the same in host memory */
-    struct pp_routing routing;  /* of the rows of this rank */
-    size_t rows;                /* of these, with dropped ones */
-    size_t sent, received;
-    size_t room;      /* most rows that may come */
+    int32_t *counts;         /* (2, ranks, E) rows of each rank for each expert:
+                                of all rounds, and of one of several */
+    const int32_t *all;      /* the first in host memory */
+    const int32_t *of_round; /* those of this round, likewise */
+    struct pp_routing routing;        /* of the rows of this rank */
+    size_t rows;                      /* of these, with dropped ones */
+    size_t sent;                      /* of these, in all rounds */
+    size_t round, n_rounds, received; /* the last: in this round */
+    size_t tokens;                    /* that the ranks have room for */
+    size_t room;      /* most rows that may come in a round, at every rank */
     int32_t *arrival; /* (received) of the rows by expert: when each came */
     int32_t *expert;  /* (received) number among those of this rank; ascends */
+    /* The parts of this rank's rows for each member in this round, and of what
+     * it receives from each. */
+    size_t out_begin[PP_MOST_EXPERT_RANKS], out_end[PP_MOST_EXPERT_RANKS];
+    size_t in_begin[PP_MOST_EXPERT_RANKS], in_end[PP_MOST_EXPERT_RANKS];
 };
 
 /* Tells the ranks how many of the rows to send go to each expert, which is
  * collective; with padding all know. Fills what *d points to, d->sent (all
- * rows, if a GPU has not told which are kept) and d->received. Fails with
- * PP_EXIT_NO, on every rank, if a rank has no room. */
+ * rows, if a GPU has not told which are kept), the number of rounds, which is
+ * the same on every rank, and what is of the first one. next does so for the
+ * next one, or returns false. */
 void pp_dispatch_open(const struct pp_call *c, struct pp_dispatch *d);
+bool pp_dispatch_next(const struct pp_call *c, struct pp_dispatch *d);
 
-/* Returns the rows at the experts of this rank, after open. */
+/* Returns the rows of the round at the experts of this rank. */
 void pp_dispatch_rows(const struct pp_call *c, const struct pp_dispatch *d,
                       struct pp_expert_rows *rows);
 
-/* Some columns of all rows, and as much room. */
+/* Some columns of the rows of this rank, in their order, of those that come to
+ * it in a round, by expert, and as much room. With one round and no padding own
+ * may be at. */
 struct pp_moved {
-    void *at, *room;
+    void *own, *at, *room;
     size_t width, value_bytes;
 };
 
-/* Collective. Replaces the rows that are sent by those that are received, by
- * expert; return does the opposite. begin posts the messages, wait has the
- * rows: nothing else may use r between them, but any other work may run. One
- * rank alone moves nothing, and needs no open. */
+/* Collective. send takes own rows of the round to where their experts are,
+ * return takes as many back. begin posts the messages, wait has the rows:
+ * nothing else may use r between them, but any other work may run. One rank
+ * alone moves nothing, and needs no open. */
 void pp_dispatch_send_begin(const struct pp_call *c,
                             const struct pp_dispatch *d,
                             const struct pp_moved *r);

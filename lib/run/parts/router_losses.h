@@ -34,6 +34,8 @@ struct pp_router_losses {
     double tokens, parts; /* of the step, on all ranks */
     double balance, size; /* sums over layers and microbatches */
     double dropped;       /* choices of experts that have no room */
+    double rounds;        /* the most of a layer of experts; whether or not the
+                             job has losses */
     double load;          /* the most tokens of an expert in a
                              microbatch, over the mean of all */
     /* By layer with experts, for a profile, or NULL. F adds the tokens of each
@@ -51,6 +53,8 @@ struct pp_expert_choices {
     int (*chosen)(void *ctx, size_t layer, const struct pp_routing *r,
                   struct pp_err *err);
     void *ctx;
+    double *rounds; /* the most in which rows go to the experts of a layer; or
+                       NULL */
     struct pp_router_losses *router; /* of a step that trains; or NULL. Slices
                                         have no losses. */
 };

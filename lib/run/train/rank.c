@@ -387,7 +387,7 @@ static int make_counts(struct pp_rank *r, struct pp_err *err)
     if (!E || pp_env_is_host(env))
         return 0;
     env->expert_counts =
-        make(r, (pp_env_ep(env) + 2) * E, sizeof *env->expert_counts, err);
+        make(r, 2 * (pp_env_ep(env) + 1) * E, sizeof *env->expert_counts, err);
     if (!env->expert_counts)
         return -1;
     if (!j->given && !j->taken)

@@ -21,8 +21,9 @@ enum shared_number {
     OF_BALANCE,
     OF_SIZE,
     OF_DROPPED,
-    OF_AHEAD, /* or of a generator: a job has one of both */
-    OF_LOAD,  /* the most, as the next one */
+    OF_AHEAD,  /* or of a generator: a job has one of both */
+    OF_ROUNDS, /* the most, as the next two */
+    OF_LOAD,
     OF_WALL,
     OF_STOP,  /* the first signal, or what a rank has else */
     OF_FLAGS, /* enum pp_own_flags */
@@ -44,7 +45,7 @@ size_t pp_rank_n_metrics(const struct pp_rank *r)
 /* Adds a number of a rank, after those of lower ranks. */
 static double combine(double sum, double value, size_t index, size_t shared)
 {
-    if (index == shared + OF_LOAD || index == shared + OF_WALL)
+    if (index >= shared + OF_ROUNDS && index <= shared + OF_WALL)
         return fmax(sum, value);
     if (index == shared + OF_STOP)
         return sum > 0 ? sum : value;
@@ -89,6 +90,7 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
         [OF_SIZE] = r->router.size,
         [OF_DROPPED] = r->router.dropped,
         [OF_AHEAD] = r->ahead.loss + r->of_generator.loss,
+        [OF_ROUNDS] = r->router.rounds,
         [OF_LOAD] = r->router.load,
         [OF_WALL] = own->seconds,
         [OF_STOP] = own->stop,
@@ -181,6 +183,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     rep->aux_loss = of_all[OF_BALANCE];
     rep->z_loss = of_all[OF_SIZE];
     rep->dropped = of_all[OF_DROPPED];
+    rep->expert_rounds = of_all[OF_ROUNDS];
     rep->mtp_loss = of_all[OF_AHEAD];
     rep->generator_loss = r->of_generator.scale > 0 ? of_all[OF_AHEAD] : NAN;
     rep->expert_load = of_all[OF_LOAD];
