@@ -113,20 +113,46 @@ zero() {
         done
 }
 
-@test "a rank whose experts get no token" {
-    plan one.json mixtral gpipe 2 -p 1
-    plan two.json mixtral gpipe 1 -p 1 --dp 2 --ep 2
-    pprun -q one.json --data packed --init 5 --steps 1 --lr 0 --save first
+# equal PATTERN DATA NAME...: makes a step on plans, of which the first has one
+# rank, in which all logits of routers are equal, so that every token chooses the
+# first two experts.
+equal() {
+    local pattern=$1 packed=$2 name
+    shift 2
+    rm -rf first
+    pprun -q "$1.json" --data "$packed" --init 5 --steps 1 --lr 0 --save first
     cp first/latest/model.safetensors equal.safetensors
-    # All logits are equal: every token chooses the first two experts of four.
-    zero equal.safetensors gate
-    for name in one two; do
+    zero equal.safetensors "$pattern"
+    for name; do
         rm -rf "$name"
         mkdir "$name"
-        "$EMULATED" "$name.json" --data packed --weights equal.safetensors \
+        "$EMULATED" "$name.json" --data "$packed" --weights equal.safetensors \
             --device cuda --steps 1 --lr 1e-2 --optimizer sgd --router aux=0.1 \
             --save "$name/ckpt" --dump-grads "$name/grads" -o "$name/log"
     done
+}
+
+@test "all rows of four ranks come to one, in four rounds" {
+    local i
+    for i in 1 2 3 4; do
+        jq -nc "{input_ids: [range(32) | (. * (. + $i) * 3 + $i * 7) % 67]}"
+    done >full.jsonl
+    pppack -q -l 32 -a none --rows 1 -o full full.jsonl
+    plan one.json gpt-oss gpipe 4 -p 1
+    plan four.json gpt-oss zb-h1 1 -p 2 --dp 4 --ep 4 --expert-limit 1 \
+        --recompute full
+    plan whole.json gpt-oss 1f1b 1 -p 2 --dp 4 --ep 4 --expert-limit 4
+    equal router full one four whole
+    near 1e-4 four one
+    near 1e-4 whole one
+    [ "$(jq .expert_rounds four/log)" = 4 ]
+    [ "$(jq .expert_rounds whole/log)" = 1 ]
+}
+
+@test "a rank whose experts get no token" {
+    plan one.json mixtral gpipe 2 -p 1
+    plan two.json mixtral gpipe 1 -p 1 --dp 2 --ep 2
+    equal gate packed one two
     near 1e-4 two one
     [ "$(jq .expert_load one/log)" = 2 ]
 }
