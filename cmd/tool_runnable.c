@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cost/workloads.h"
+#include "model/parts.h"
 #include "run/objectives/objective.h"
 
 /* Reports whether the unit after the first layer ahead is one, too. */
@@ -69,6 +70,23 @@ static bool gives_rewards(const struct pp_manifest *m)
     return false;
 }
 
+/* Reports whether layers may have linear attention. */
+static bool has_linear(const struct pp_manifest *m)
+{
+    const char *name = m->model.architecture;
+    for (int a = 0; name && a < PP_N_ARCHITECTURES; a++) {
+        const struct pp_family *f = pp_family_of((enum pp_architecture)a);
+        if (f->names->layer[PP_P_DELTA_QKV] && !strcmp(f->architecture, name))
+            return true;
+    }
+    return false;
+}
+
+static bool has_tp(const struct pp_manifest *m)
+{
+    return m->mesh.tp > 1;
+}
+
 static bool has_cp(const struct pp_manifest *m)
 {
     return m->mesh.cp > 1;
@@ -101,7 +119,7 @@ static bool is_planned(const struct pp_manifest *m)
 }
 
 /* Each feature excludes others; its message is made in fail. */
-enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES };
+enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES, LINEAR };
 
 /* clang-format off */
 static const struct clash {
@@ -123,6 +141,10 @@ static const struct clash {
     {SLICES, TOOL_PLANNER_SCHEDULE, has_whole_experts,
      "the capacity of whole experts on tensor-parallel ranks counts the tokens "
      "of whole microbatches", NULL},
+    {SLICES, TOOL_PLANNER_SCHEDULE, has_linear,
+     "linear attention takes whole sequences", NULL},
+    {LINEAR, TOOL_PLANNER_SPLIT, has_tp, "tp", NULL},
+    {LINEAR, TOOL_PLANNER_SPLIT, has_cp, "cp", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_several_ahead, "a second such layer", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_frozen, "frozen units", NULL},
@@ -142,6 +164,7 @@ static bool has(const struct pp_manifest *m, enum feature f)
 {
     return f == SLICES                 ? has_slices(m)
            : f == AHEAD                ? is_ahead(m)
+           : f == LINEAR               ? has_linear(m)
            : f == MODEL || f == COPIES ? true
                                        : pp_plan_generates(pp_manifest_plan(m));
 }
@@ -160,6 +183,11 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        "/stages: %d copies of the weights; pprun runs two at "
                        "most",
                        m->graph.n_copies);
+    if (c->feature == LINEAR)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/%s: no ranks divide linear attention yet, which "
+                       "'%s' has; plan with ppsplit --%s 1",
+                       c->with, m->model.architecture, c->with);
     if (c->feature == SLICES)
         return pp_fail(err, PP_EXIT_INPUT, "/schedule/slices: '%d', but %s; %s",
                        m->graph.n_slices, c->with,

@@ -17,6 +17,7 @@ const struct pp_kernels PP_KERNEL(kernels) = {
     .head_logits = PP_CPU_HEAD_LOGITS, /* kernel_sizes.h */
     .head_rows = PP_CPU_HEAD_ROWS,
     .experts = &PP_KERNEL(expert_kernels),
+    .delta = &PP_KERNEL(delta_kernels),
 #define PP_ENTRY(name, type) .name = PP_KERNEL(name),
     PP_ALL_KERNELS(PP_ENTRY)};
 
@@ -33,6 +34,7 @@ const struct pp_kernels PP_KERNEL(kernels_rows) = {
     .head_logits = PP_CPU_HEAD_LOGITS, /* kernel_sizes.h */
     .head_rows = PP_CPU_HEAD_ROWS,
     .experts = &PP_KERNEL(expert_kernels_rows),
+    .delta = &PP_KERNEL(delta_kernels),
     PP_ALL_KERNELS(PP_ENTRY).linear_fwd = PP_KERNEL(linear_rows_fwd),
     .linear_bwd_input = PP_KERNEL(linear_rows_bwd_input),
 };

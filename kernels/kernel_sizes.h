@@ -107,6 +107,20 @@ static inline size_t pp_attention_cpu_scratch(size_t NH, size_t NKV,
            (HDQK + HDV + 2 * PP_CPU_STRIP_ROWS) * tile;
 }
 
+/* Rows between two states that the delta rule keeps in scratch (delta.h). */
+#define PP_DELTA_ROWS ((size_t)64)
+
+/* Returns the elements of its scratch: once, and for every row. */
+static inline size_t pp_delta_scratch(size_t DK, size_t DV)
+{
+    return (PP_DELTA_ROWS + 3) * DK * DV + 16 * (DK + DV);
+}
+
+static inline double pp_delta_row_scratch(size_t DK, size_t DV)
+{
+    return (double)(DK * DV) / (double)PP_DELTA_ROWS;
+}
+
 /* Returns the bytes of scratch of attention on a GPU for N rows: a float for
  * each row and head, and their alignment. */
 static inline size_t pp_attention_cuda_scratch(size_t N, size_t NH)

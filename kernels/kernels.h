@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "delta.h"
 #include "experts.h"
 #include "kernel_sizes.h"
 
@@ -534,6 +535,7 @@ struct pp_kernels {
      * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
     const struct pp_expert_kernels *experts;
+    const struct pp_delta_kernels *delta; /* NULL: the backend has none */
 
 #define PP_MEMBER(name, type) type *name;
     PP_ALL_KERNELS(PP_MEMBER)

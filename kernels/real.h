@@ -251,6 +251,7 @@ PP_ALL_KERNELS(PP_DECLARE)
 #undef PP_DECLARE
 PP_LINEAR_FWD(PP_KERNEL(linear_rows_fwd));
 PP_LINEAR_BWD_INPUT(PP_KERNEL(linear_rows_bwd_input));
+extern const struct pp_delta_kernels PP_KERNEL(delta_kernels);
 extern const struct pp_expert_kernels PP_KERNEL(expert_kernels),
     PP_KERNEL(expert_kernels_rows);
 

@@ -118,6 +118,17 @@ static int choose_exact(struct runner *p)
     return 0;
 }
 
+/* Refuses a model whose parts the device lacks. */
+static int check_parts(const struct runner *p)
+{
+    return p->model.delta.key_heads && !p->job.kernels->delta
+               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                         "/model/architecture: '%s' has linear attention, "
+                         "which --device cuda lacks; run it with --device cpu",
+                         p->manifest.model.architecture)
+               : 0;
+}
+
 /* Refuses a reward model for what needs words, and the other way round. */
 static int check_head(const struct runner *p)
 {
@@ -383,7 +394,8 @@ int runner_prepare(struct runner *p, const char *manifest)
     if (runner_read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
-        check_router(p) || check_head(p) || check_reference(p))
+        check_router(p) || check_parts(p) || check_head(p) ||
+        check_reference(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     runner_choose_dtype(p);

@@ -134,6 +134,11 @@ static const struct member of_latents[] = {
     {"v_head_dim", SIZE, AT(mla.v_dim)},
     {NULL, SIZE, 0},
 };
+static const struct member of_delta[] = {
+    {"lk", SIZE, AT(delta.key_heads)},   {"lv", SIZE, AT(delta.value_heads)},
+    {"dk", SIZE, AT(delta.key_dim)},     {"dv", SIZE, AT(delta.value_dim)},
+    {"ltaps", SIZE, AT(delta.taps), 64}, {NULL, SIZE, 0},
+};
 static const struct member of_experts[] = {
     {"E", SIZE, AT(moe.n_experts)},
     {"K", SIZE, AT(moe.top_k)},
@@ -362,6 +367,26 @@ static int read_experts(struct pp_formulas *f, struct pp_model *m)
                : check_groups(f, &m->moe);
 }
 
+static int read_delta(struct pp_formulas *f, struct pp_model *m)
+{
+    struct key_place p;
+    const struct pp_delta *d = &m->delta;
+    if (read_members(f, of_delta, m))
+        return -1;
+    return d->value_heads % d->key_heads
+               ? pp_value_fail(place_of(f, "lv", &p),
+                               "'%zu' is not a multiple of "
+                               "linear_num_key_heads, %zu",
+                               d->value_heads, d->key_heads)
+               : 0;
+}
+
+/* Reports whether layers of the model may have linear attention. */
+static bool may_recur(const struct pp_model *m)
+{
+    return pp_family_of(m->architecture)->names->layer[PP_P_DELTA_QKV];
+}
+
 /* Fails if a layer has a window, but the model has none. */
 static int check_types(struct pp_formulas *f)
 {
@@ -394,7 +419,8 @@ static int read_layers(struct pp_formulas *f, struct pp_model *m)
         bool sliding = m->window && pp_formula_holds(f, "sliding");
         bool rotates = pp_formula_holds(f, "rotates");
         bool sparse = experts && pp_formula_holds(f, "sparse");
-        if (i >= PP_SET_LAYERS && (sliding || !rotates || sparse))
+        bool recurs = may_recur(m) && pp_formula_holds(f, "recurs");
+        if (i >= PP_SET_LAYERS && (sliding || !rotates || sparse || recurs))
             return pp_value_fail(
                 place_of(f, i < m->n_layers ? "L" : "ahead", &p),
                 "'%zu' layers are too many", m->n_layers + m->n_nextn);
@@ -404,6 +430,8 @@ static int read_layers(struct pp_formulas *f, struct pp_model *m)
             pp_layer_set_add(&m->unrotated, i);
         if (sparse)
             pp_layer_set_add(&m->moe.layers, i);
+        if (recurs)
+            pp_layer_set_add(&m->delta.layers, i);
     }
     return check_read(f, COUNT);
 }
@@ -417,7 +445,7 @@ int pp_config_read_family(const struct pp_value *root, struct pp_model *m)
     if (read_members(&f, of_all, m) ||
         (latent ? read_latents : read_heads)(&f, m) ||
         (family->mlp == PP_PART_EXPERTS && read_experts(&f, m)) ||
-        read_layers(&f, m))
+        (may_recur(m) && read_delta(&f, m)) || read_layers(&f, m))
         return -1;
     m->tied &= !m->scores;
     m->gelu = pp_formula_holds(&f, "erf") ? PP_GELU_ERF : family->gelu;

@@ -48,7 +48,8 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
     if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || unknown)
         return (struct pp_flops){0};
     if (r == PP_RECOMPUTE_SELECTIVE)
-        f.per_token = 0;
+        f.per_token =
+            pp_layer_set_has(&m->delta.layers, u.layer) ? pp_delta_flops(m) : 0;
     else if (!m->table)
         f.per_token -= 2 * (double)m->hidden * kept_width(s, u);
     return f;

@@ -27,7 +27,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
 /* Lists the parts of a layer: attention and MLP with their norms. One for
  * multi-token prediction joins its inputs before them. */
 static size_t layer_parts(const struct pp_family *f, bool joins,
-                          enum pp_part_kind mlp,
+                          enum pp_part_kind attention, enum pp_part_kind mlp,
                           struct pp_model_part out[PP_MAX_PARTS])
 {
     size_t n = 0;
@@ -35,7 +35,7 @@ static size_t layer_parts(const struct pp_family *f, bool joins,
         out[n++] = (struct pp_model_part){.kind = PP_PART_JOIN};
     if (!f->only_after)
         out[n++] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
-    out[n++] = (struct pp_model_part){.kind = f->attention};
+    out[n++] = (struct pp_model_part){.kind = attention};
     if (f->norms_after)
         out[n++] = (struct pp_model_part){f->norm, PP_AFTER_ATTENTION};
     if (!f->only_after && !f->parallel)
@@ -70,6 +70,9 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         return embedding_parts(m, f, out);
     case PP_UNIT_LAYER:
         return layer_parts(f, pp_unit_is_mtp(m, u),
+                           pp_layer_set_has(&m->delta.layers, u.layer)
+                               ? PP_PART_DELTA
+                               : f->attention,
                            dense ? PP_PART_GATED_MLP : f->mlp, out);
     case PP_UNIT_NORM:
         out[0] = (struct pp_model_part){f->norm, PP_BEFORE_HEAD};

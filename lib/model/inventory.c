@@ -146,6 +146,14 @@ static double products_of(const struct pp_shard *s, struct pp_unit_id u,
     return sum;
 }
 
+/* The operations of the states of linear attention, in chunks of 64 tokens. */
+double pp_delta_flops(const struct pp_model *m)
+{
+    const struct pp_delta *d = &m->delta;
+    double k = (double)d->key_dim, v = (double)d->value_dim;
+    return (double)d->value_heads * (6 * k * v + 64 * (4 * k + 2 * v));
+}
+
 struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
 {
     const struct pp_shard of = pp_unit_shard(s, &u);
@@ -168,6 +176,10 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
         f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)
         return f;
+    if (pp_layer_set_has(&m->delta.layers, u.layer)) {
+        f.per_token += pp_delta_flops(m);
+        return f;
+    }
     f.per_pair =
         2 * (double)m->n_heads * (double)(m->head_dim + pp_model_v_dim(m));
     f.window = pp_unit_window(m, u);

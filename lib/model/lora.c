@@ -184,6 +184,7 @@ int pp_lora_freeze(const struct pp_model *m, bool *frozen, struct pp_err *err)
     const char *part = m->table                  ? "a table of units"
                        : pp_model_has_encoder(m) ? "a model with an encoder"
                        : m->generator            ? "a model with a generator"
+                       : m->delta.key_heads ? "a model with linear attention"
                        : m->n_mtp ? "a layer for multi-token prediction"
                                   : NULL;
     bool any = false;

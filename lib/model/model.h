@@ -56,6 +56,7 @@
     F(COHERE2, cohere2)                   \
     F(MINISTRAL3, ministral3)             \
     F(HUNYUAN_V1_DENSE, hunyuan_v1_dense) \
+    F(QWEN3_5, qwen3_5)                   \
     F(OLMOE, olmoe)                       \
     F(FLEX_OLMO, flex_olmo)               \
     F(DOTS1, dots1)                       \
@@ -68,7 +69,8 @@
     F(HUNYUAN_V1_MOE, hunyuan_v1_moe)     \
     F(GRANITEMOE, granitemoe)             \
     F(GRANITEMOESHARED, granitemoeshared) \
-    F(AFMOE, afmoe)
+    F(AFMOE, afmoe)                       \
+    F(QWEN3_5_MOE, qwen3_5_moe)
 
 #define PP_FAMILY_ID(id, table) PP_##id,
 enum pp_architecture {
@@ -155,6 +157,24 @@ struct pp_vision {
     size_t image_token; /* the id of placeholders for features */
 };
 
+/* Linear attention by the gated delta rule (kernels/delta.h). */
+struct pp_delta {
+    struct pp_layer_set layers; /* the others have attention */
+    size_t key_heads, value_heads, key_dim, value_dim;
+    size_t taps; /* of its convolution */
+};
+
+/* Return the channels of the convolution, and the outputs of the product. */
+static inline size_t pp_delta_channels(const struct pp_delta *d)
+{
+    return 2 * d->key_heads * d->key_dim + d->value_heads * d->value_dim;
+}
+
+static inline size_t pp_delta_outputs(const struct pp_delta *d)
+{
+    return pp_delta_channels(d) + d->value_heads * (d->value_dim + 2);
+}
+
 struct pp_lora; /* lora.h */
 
 /* The part of a unit in training (frozen.h). */
@@ -206,6 +226,7 @@ struct pp_model {
        and column in an encoder; time, row and column behind it. */
     size_t rope_axes[PP_ROPE_AXES];
     struct pp_mla mla;
+    struct pp_delta delta;
     bool gates;     /* a product of the input, behind a sigmoid, multiplies the
                        output of attention */
     bool sinks;     /* a learned attention sink per head */
@@ -426,6 +447,10 @@ struct pp_flops {
 struct pp_shard;
 struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s,
                                   struct pp_unit_id u);
+
+/* Returns the operations of a token in the states of a layer of linear
+ * attention. */
+double pp_delta_flops(const struct pp_model *m);
 
 /* Returns the mean number of pairs that a token of a sequence attends. */
 double pp_attended_pairs(size_t window, double seq_len);

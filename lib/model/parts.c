@@ -167,6 +167,7 @@ static void attention_tensors(const struct pp_model *m,
     bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_K];
     set_matrix(&out[PP_P_O], h, q, PP_SPLIT_COLUMNS, nq);
     size_t rows = fused ? q + 2 * kv : q, n_parts = fused ? nkv : nq;
+    rows += pp_model_gates_beside(m) ? q : 0;
     set_matrix(&out[PP_P_Q], rows, h, PP_SPLIT_ROWS, n_parts);
     if (m->qkv_bias)
         set_bias(&out[PP_P_Q_BIAS], rows, PP_SPLIT_ROWS, n_parts);
@@ -184,7 +185,7 @@ static void attention_tensors(const struct pp_model *m,
     }
     if (m->o_bias)
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
-    if (m->gates)
+    if (m->gates && !pp_model_gates_beside(m))
         set_matrix(&out[PP_P_ATTN_GATE], q, h, PP_SPLIT_ROWS, nq);
     if (m->sinks)
         set_vector(&out[PP_P_SINKS], nq, PP_INIT_NORMAL, PP_SPLIT_ROWS, nq);
@@ -273,6 +274,46 @@ static void latent_saved(const struct pp_shard *s,
     out[PP_S_DLATENT_RAW] = (struct pp_saved){PP_SAVED_GRAD_W, low + rope};
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv};
     out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, kv};
+}
+
+/* Ranks that divide tensors would divide the heads of keys, with their values.
+ */
+static void delta_tensors(const struct pp_model *m,
+                          const struct pp_model_part *p,
+                          struct pp_tensor_info *out)
+{
+    (void)p;
+    const struct pp_delta *d = &m->delta;
+    size_t h = m->hidden, n = d->value_heads, keys = d->key_heads;
+    size_t values = n * d->value_dim, channels = pp_delta_channels(d);
+    set_matrix(&out[PP_P_DELTA_QKV], channels, h, PP_SPLIT_ROWS, keys);
+    set_matrix(&out[PP_P_DELTA_Z], values, h, PP_SPLIT_ROWS, keys);
+    set_matrix(&out[PP_P_DELTA_B], n, h, PP_SPLIT_ROWS, keys);
+    set_matrix(&out[PP_P_DELTA_A], n, h, PP_SPLIT_ROWS, keys);
+    set_matrix(&out[PP_P_DELTA_CONV], channels, d->taps, PP_SPLIT_ROWS, keys);
+    out[PP_P_DELTA_CONV].n_dims = 3;
+    out[PP_P_DELTA_CONV].inner[0] = 1;
+    out[PP_P_DELTA_CONV].inner[1] = d->taps;
+    set_vector(&out[PP_P_DELTA_DT], n, PP_INIT_ONES, PP_SPLIT_ROWS, keys);
+    set_vector(&out[PP_P_DELTA_LOG], n, PP_INIT_ONES, PP_SPLIT_ROWS, keys);
+    set_vector(&out[PP_P_DELTA_NORM], d->value_dim, PP_INIT_ONES, PP_SPLIT_NONE,
+               1);
+    set_matrix(&out[PP_P_DELTA_O], h, values, PP_SPLIT_COLUMNS, keys);
+}
+
+static void delta_saved(const struct pp_shard *s, const struct pp_model_part *p,
+                        struct pp_saved *out)
+{
+    (void)p;
+    const struct pp_delta *d = &s->model->delta;
+    size_t values = d->value_heads * d->value_dim, row = pp_delta_outputs(d);
+    out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, row};
+    out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_I, values};
+    out[PP_S_GATED] = (struct pp_saved){PP_SAVED_ACT_W, values};
+    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row};
+    out[PP_S_DQK_NORM] =
+        (struct pp_saved){PP_SAVED_GRAD_W, pp_delta_channels(d)};
+    out[PP_S_DSINKS] = (struct pp_saved){PP_SAVED_GRAD_W, d->value_dim};
 }
 
 /* --- the MLP --- */
@@ -446,6 +487,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
         [PP_PART_LATENT_ATTENTION] = {latent_tensors, latent_saved},
+        [PP_PART_DELTA] = {delta_tensors, delta_saved},
         [PP_PART_EXPERTS] = {experts_tensors, experts_saved},
         [PP_PART_JOIN] = {join_tensors, join_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},

@@ -24,6 +24,7 @@ enum pp_part_kind {
     PP_PART_GATED_MLP,
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
     PP_PART_LATENT_ATTENTION,
+    PP_PART_DELTA, /* linear attention, in some layers in place of attention */
     PP_PART_EXPERTS, /* router, gated experts, shared expert */
     PP_PART_JOIN,    /* what a layer for multi-token prediction has around its
                         decoder layer */
@@ -136,6 +137,14 @@ struct pp_family {
     bool residual_init;    /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
+
+/* Reports whether the tensor of queries holds the gates of attention, too: each
+ * head's behind its query. */
+static inline bool pp_model_gates_beside(const struct pp_model *m)
+{
+    return m->gates &&
+           !pp_family_of(m->architecture)->names->layer[PP_P_ATTN_GATE];
+}
 
 /* Returns whether a unit of that name is a head, of words or rewards. */
 bool pp_fqn_is_head(const char *fqn);

@@ -225,6 +225,9 @@ size_t pp_attention_room(const struct pp_shard *s)
     const struct pp_mla *a = &m->mla;
     size_t nh = pp_shard_heads(s),
            up = nh * (a->nope_dim + a->v_dim) + 2 * a->rope_dim;
+    /* Queries with gates beside them change places with keys and values. */
+    if (pp_model_gates_beside(m))
+        return 2 * (nh + pp_shard_kv_heads(s)) * m->head_dim;
     if (!a->kv_rank)
         return nh * m->head_dim;
     return up > m->hidden ? up : m->hidden;

@@ -53,6 +53,17 @@ enum pp_layer_param {
     PP_P_AFTER2,
     PP_P_SINKS,         /* a score of each head */
     PP_P_ROUTER_OFFSET, /* of the logits */
+    /* Linear attention (kernels/delta.h): what its product makes is adjacent.
+     */
+    PP_P_DELTA_QKV,
+    PP_P_DELTA_Z,
+    PP_P_DELTA_B,
+    PP_P_DELTA_A,
+    PP_P_DELTA_CONV,
+    PP_P_DELTA_DT,
+    PP_P_DELTA_LOG,
+    PP_P_DELTA_NORM,
+    PP_P_DELTA_O,
     PP_P_NEXT_EMBED, /* multi-token prediction: a copy of the embedding ... */
     PP_P_NEXT_NORM,  /* ... the norm of the next tokens' embeddings ... */
     PP_P_TRUNK_NORM, /* ... and that of the trunk's output ... */
@@ -109,7 +120,7 @@ enum pp_layer_saved {
     PP_S_MEAN1,     /* ACT_W: 1; width 0 with RMSNorm */
     PP_S_NORM1,     /* ACT_W: normed input, hidden */
     PP_S_QKV_RAW,   /* ACT_W: q and k before QK-norm, (NH + NKV) head_dim; width
-                       0 without QK-norm */
+                       0 without QK-norm. Of linear attention, its product */
     PP_S_QK_RSTD,   /* ACT_W: NH + NKV, or 2 if a norm is of all heads; width 0
                        without QK-norm */
     PP_S_QKV,       /* ACT_I: q and k after RoPE, and v, QKV */
@@ -140,7 +151,9 @@ enum pp_layer_saved {
     PP_S_DGATE_UP,  /* GRAD_W: like PP_S_GATE_UP */
     PP_S_DY,        /* GRAD_W: gradient of the layer's output, hidden */
     PP_S_DOUT2,     /* GRAD_W: likewise of down_proj, or DY is */
-    PP_S_DSINKS,    /* GRAD_W: gradients of sinks by each token, NH or 0 */
+    PP_S_DSINKS,    /* GRAD_W: gradients of sinks by each token, NH or 0. Linear
+                       attention has that of its norm here, and that of its
+                       convolution in DQK_NORM */
     /* With experts, width is that of an expert, and GATE_UP, ACT and DGATE_UP
      * are those of the shared expert. */
     PP_S_PROBS,           /* ACT_I: n_experts */

@@ -109,8 +109,14 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     size_t width = pp_model_v_dim(m), e = b->element_bytes;
     size_t tp = pp_shard_row_ranks(s), heads = pp_shard_heads(s);
     size_t kv_heads = pp_shard_kv_heads(s);
-    w->token +=
-        (double)greater(mlp_scratch(s, u, b), tp * pp_attention_room(s) * e);
+    const struct pp_delta *d = &m->delta;
+    bool linear = pp_layer_set_has(&d->layers, u.layer);
+    double room = linear ? (double)(d->value_heads * d->value_dim) +
+                               pp_delta_row_scratch(d->key_dim, d->value_dim)
+                         : (double)(tp * pp_attention_room(s));
+    w->token += fmax((double)mlp_scratch(s, u, b), room * (double)e);
+    if (linear)
+        w->fixed += e * pp_delta_scratch(d->key_dim, d->value_dim);
     w->keys = tp * kv_heads * (m->head_dim + width) * e;
     if (pp_layer_set_has(&m->moe.layers, u.layer))
         w->fixed += pp_round_up(

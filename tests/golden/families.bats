@@ -72,6 +72,8 @@ differs() {
 @test "glm4_moe" { family glm4_moe; }
 @test "afmoe" { family afmoe; }
 @test "minimax_m2" { family minimax_m2; }
+@test "qwen3_5" { family qwen3_5_text; }
+@test "qwen3_5_moe" { family qwen3_5_moe_text; }
 
 @test "the comparison sees other windows, positions, routers and scales" {
     differs olmo3 '.rope_parameters.sliding_attention.rope_theta = 200' \

@@ -514,3 +514,11 @@ END
         same whole parts
     done
 }
+
+@test "linear attention is refused on a device" {
+    plan=$SRCDIR/tests/golden/families/qwen3_5_text/model
+    ppsplit -q -p 1 "$plan" | ppsched -q -s 1f1b -m 3 >linear.json
+    run -2 --separate-stderr "$EMULATED" -q --data packed --device cuda \
+        --steps 1 linear.json
+    [[ $stderr == *"has linear attention, which --device cuda lacks"* ]]
+}

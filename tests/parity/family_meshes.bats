@@ -66,3 +66,23 @@ meshes() {
 @test "glm4_moe" { meshes glm4_moe --ep 2 --dp 2; }
 @test "afmoe" { meshes afmoe --ep 2 --dp 2; }
 @test "minimax_m2" { meshes minimax_m2 --ep 2 --dp 2; }
+
+@test "qwen3_5" {
+    verified qwen3_5_text 1f1b -p 2 --dp 2 --recompute selective
+    verified qwen3_5_moe_text zb-h1 -p 2 --recompute full --ep 2 --dp 2
+}
+
+@test "linear attention is refused where ranks or slices would divide it" {
+    local m=$SRCDIR/tests/golden/families/qwen3_5_text/model x
+    for x in tp cp; do
+        ppsplit -p 1 --$x 2 "$m" 2>note | ppsched -q -s 1f1b -m 4 >plan.json
+        grep "/mesh/$x: no ranks divide linear attention yet" note
+        run -2 --separate-stderr pprun --verify --data packed plan.json
+        [[ $stderr == *"/mesh/$x: no ranks divide linear attention yet"* ]]
+    done
+    ppsplit -q -p 1 "$m" | ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
+    run -2 --separate-stderr pprun --verify --data packed plan.json
+    [[ $stderr == *"linear attention takes whole sequences"* ]]
+    run -2 --separate-stderr ppsplit -p 1 --lora rank=2,targets=q_proj "$m"
+    [[ $stderr == *"linear attention cannot have adapters"* ]]
+}

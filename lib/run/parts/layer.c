@@ -34,6 +34,7 @@ const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind)
     static const struct pp_block_ops *const ops[PP_N_PARTS] = {
         [PP_PART_ATTENTION] = &pp_part_attention,
         [PP_PART_LATENT_ATTENTION] = &pp_part_latent_attention,
+        [PP_PART_DELTA] = &pp_part_delta,
         [PP_PART_GATED_MLP] = &pp_part_mlp,
         [PP_PART_PLAIN_MLP] = &pp_part_mlp,
         [PP_PART_EXPERTS] = &pp_part_experts,

@@ -81,6 +81,12 @@ static bool norms_rotated(const struct pp_call *c)
 
 /* --- the products of QKV --- */
 
+/* Returns the gates of a tensor like QKV. */
+static void *gates_of(const struct pp_call *c, const void *qkv)
+{
+    return pp_at(c, qkv, pp_qkv_widths(c).qkv);
+}
+
 /* One product of queries, keys and values; three, since keys have no bias; or
  * two, since queries and keys have norms. */
 enum { MOST_PRODUCTS = 3 };
@@ -105,14 +111,62 @@ static size_t qkv_products(const struct pp_call *c,
     return n;
 }
 
+/* Copies the queries of all heads, or their gates, between rows of one pair for
+ * each head and rows of all queries. */
+static void move_heads(const struct pp_call *c, void *pairs, void *heads,
+                       size_t ld, size_t ld_heads, bool to_pairs)
+{
+    size_t HD = c->m->head_dim;
+    for (size_t h = 0; h < pp_qkv_widths(c).heads; h++) {
+        void *a = pp_at(c, pairs, 2 * h * HD), *b = pp_at(c, heads, h * HD);
+        if (to_pairs)
+            PP_RUN(c, copy, a, b, c->T, HD, ld, ld_heads);
+        else
+            PP_RUN(c, copy, b, a, c->T, HD, ld_heads, ld);
+    }
+}
+
+/* Queries and gates, of a tensor that holds both. */
+static void paired_fwd(const struct pp_call *c, const void *x)
+{
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
+    const struct pp_product q = {PP_P_Q, PP_P_Q_BIAS, c->C, 2 * w.q};
+    const struct pp_product k = {PP_P_K, PP_P_K_BIAS, c->C, w.qk - w.q,
+                                 .ldy = w.qk};
+    void *pairs = c->scratch;
+    pp_product_fwd(c, &q, c->T, pairs, x, NULL);
+    move_heads(c, pairs, c->s[PP_S_QKV_RAW], q.out, w.qk, false);
+    move_heads(c, pp_at(c, pairs, c->m->head_dim), gates_of(c, c->s[PP_S_QKV]),
+               q.out, w.row, false);
+    pp_product_fwd(c, &k, c->T, pp_at(c, c->s[PP_S_QKV_RAW], w.q), x, NULL);
+}
+
+/* Brings the gradients of a row in the order of the weights: those of the gates
+ * beside the queries. */
+static void pair_gradients(const struct pp_call *c)
+{
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
+    void *row = c->scratch, *dqkv = c->s[PP_S_DQKV];
+    PP_RUN(c, copy, row, dqkv, c->T, w.row, w.row, w.row);
+    move_heads(c, dqkv, row, w.row, w.row, true);
+    move_heads(c, pp_at(c, dqkv, c->m->head_dim), gates_of(c, row), w.row,
+               w.row, true);
+    PP_RUN(c, copy, pp_at(c, dqkv, 2 * w.q), pp_at(c, row, w.q), c->T,
+           w.qkv - w.q, w.row, w.row);
+}
+
 /* Queries and keys before their norm, and values. */
 static void normed_qkv_fwd(const struct pp_call *c, const void *x)
 {
     const struct pp_qkv_widths w = pp_qkv_widths(c);
     const struct pp_product qk = {PP_P_Q, PP_P_Q_BIAS, c->C, w.qk};
-    const struct pp_product v = {PP_P_V, PP_P_V_BIAS, c->C, w.row - w.qk,
-                                 .ldy = w.row};
-    pp_product_fwd(c, &qk, c->T, c->s[PP_S_QKV_RAW], x, NULL);
+    bool paired = pp_model_gates_beside(c->m);
+    const struct pp_product v = {PP_P_V, PP_P_V_BIAS, c->C,
+                                 (paired ? w.qkv : w.row) - w.qk, .ldy = w.row};
+    if (paired)
+        paired_fwd(c, x);
+    else
+        pp_product_fwd(c, &qk, c->T, c->s[PP_S_QKV_RAW], x, NULL);
     pp_product_fwd(c, &v, c->T, pp_at(c, c->s[PP_S_QKV], w.qk), x, NULL);
     if (norms_rotated(c))
         rotate(c, c->s[PP_S_QKV_RAW], w.qk, 1);
@@ -250,12 +304,6 @@ static void exchange_all(const struct pp_call *c, const void *dattn,
     }
 }
 
-/* Returns the gates of a tensor like QKV. */
-static void *gates_of(const struct pp_call *c, const void *qkv)
-{
-    return pp_at(c, qkv, pp_qkv_widths(c).qkv);
-}
-
 /* Returns what the product behind attention reads. */
 static void *gated(const struct pp_call *c)
 {
@@ -311,6 +359,8 @@ static void attention_bwd_input(const struct pp_call *c, const void *dy)
         pp_qk_norm_bwd_input(c);
     if (norms_rotated(c))
         rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
+    if (pp_model_gates_beside(c->m))
+        pair_gradients(c);
     pp_split_bwd_input(c, &qkv, c->s[PP_S_DNORM1], c->s[PP_S_DQKV]);
 }
 

@@ -160,7 +160,7 @@ struct pp_block_ops {
  * and a plain one have the same operations. */
 const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
 extern const struct pp_block_ops pp_part_attention, pp_part_latent_attention,
-    pp_part_mlp, pp_part_experts;
+    pp_part_delta, pp_part_mlp, pp_part_experts;
 
 /* --- features of encoders (layer_features.c) --- */
 

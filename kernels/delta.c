@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT */
+/* delta - the gated delta rule, token by token. A head's state stays in the
+ * cache, and nothing is saved for backward but the inputs: it walks forward
+ * once more, keeps the state before every PP_DELTA_ROWS rows, and from there
+ * those of the rows that it walks back. */
+#include "delta.h"
+
+#include "real.h"
+
+/* A value head at a token. */
+struct delta_head {
+    const struct pp_delta_shape *s;
+    const real *in, *conv;
+    size_t R, CH, NZ;  /* widths of rows: in, u, and outputs */
+    size_t key, value; /* numbers of the heads */
+    double decay, dt;  /* -exp(log), dt */
+    /* DK, DK, DV each: before and after the activation; and q and k as the
+     * state has them. */
+    real *u, *act, *q, *k;
+    double q_by, k_by;        /* what q and k were multiplied by */
+    double alpha, beta, rate; /* exp(g), sigmoid(b), a + dt */
+};
+
+PP_INLINE double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+PP_INLINE double softplus(double x)
+{
+    return x > 20 ? x : log1p(exp(x));
+}
+
+/* Adds taps of n channels of a token, whose sequence begins at row `first`. */
+PP_CLONES static void convolve(real *u, const struct delta_head *h, size_t at,
+                               size_t n, size_t t, size_t first)
+{
+    size_t taps = h->s->taps;
+    const real *w = h->conv + at * taps;
+    for (size_t c = 0; c < n; c++)
+        u[c] = 0;
+    for (size_t j = 0; j < taps; j++) {
+        size_t back = taps - 1 - j;
+        if (t < first + back)
+            continue;
+        const real *x = h->in + (t - back) * h->R + at;
+        for (size_t c = 0; c < n; c++)
+            u[c] += w[c * taps + j] * x[c];
+    }
+}
+
+PP_CLONES static void silu_row(real *y, const real *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] / (1 + fast_exp(-x[i]));
+}
+
+PP_CLONES static void silu_row_bwd(real *dx, const real *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        real by = 1 / (1 + fast_exp(-x[i]));
+        dx[i] *= by * (1 + x[i] * (1 - by));
+    }
+}
+
+/* y = x by / length of x; returns the factor. */
+static double unit(real *y, const real *x, size_t n, double by)
+{
+    double f = by / sqrt(dot_rows(x, x, n) + 1e-6);
+    for (size_t i = 0; i < n; i++)
+        y[i] = (real)(f * (double)x[i]);
+    return f;
+}
+
+/* Turns the gradient of y, by * x / length, into that of x. */
+static void unit_bwd(real *dx, const real *x, size_t n, double f, double by)
+{
+    double pull = f * dot_rows(dx, x, n) * (f / by) * (f / by);
+    for (size_t i = 0; i < n; i++)
+        dx[i] = (real)(f * (double)dx[i] - pull * (double)x[i]);
+}
+
+static void read_token(struct delta_head *h, size_t t, size_t first)
+{
+    const struct pp_delta_shape *s = h->s;
+    const real *gates = h->in + t * h->R + h->CH + h->NZ;
+    size_t DK = s->DK, keys = s->NK * DK;
+    convolve(h->u, h, h->key * DK, DK, t, first);
+    convolve(h->u + DK, h, keys + h->key * DK, DK, t, first);
+    convolve(h->u + 2 * DK, h, 2 * keys + h->value * s->DV, s->DV, t, first);
+    silu_row(h->act, h->u, 2 * DK + s->DV);
+    h->q_by = unit(h->q, h->act, DK, 1 / sqrt((double)DK));
+    h->k_by = unit(h->k, h->act + DK, DK, 1);
+    h->beta = logistic((double)gates[h->value]);
+    h->rate = (double)gates[s->NV + h->value] + h->dt;
+    h->alpha = exp(h->decay * softplus(h->rate));
+}
+
+/* Moves a state by one token. delta is beta (v - S^T k), and v - S^T k is left
+ * in rest. */
+PP_CLONES static void step(real *restrict S, const struct delta_head *h,
+                           real *restrict delta, real *restrict rest)
+{
+    size_t DK = h->s->DK, DV = h->s->DV;
+    real alpha = (real)h->alpha, beta = (real)h->beta;
+    const real *restrict v = h->act + 2 * DK;
+    for (size_t j = 0; j < DV; j++)
+        rest[j] = 0;
+    for (size_t i = 0; i < DK; i++)
+        for (size_t j = 0; j < DV; j++) {
+            S[i * DV + j] *= alpha;
+            rest[j] += h->k[i] * S[i * DV + j];
+        }
+    for (size_t j = 0; j < DV; j++) {
+        rest[j] = v[j] - rest[j];
+        delta[j] = beta * rest[j];
+    }
+    for (size_t i = 0; i < DK; i++)
+        for (size_t j = 0; j < DV; j++)
+            S[i * DV + j] += h->k[i] * delta[j];
+}
+
+PP_CLONES static void read_state(real *restrict o, const real *restrict S,
+                                 const struct delta_head *h)
+{
+    size_t DK = h->s->DK, DV = h->s->DV;
+    for (size_t j = 0; j < DV; j++)
+        o[j] = 0;
+    for (size_t i = 0; i < DK; i++)
+        for (size_t j = 0; j < DV; j++)
+            o[j] += h->q[i] * S[i * DV + j];
+}
+
+static double rstd_of(const real *o, const struct pp_delta_shape *s)
+{
+    return 1 / sqrt(dot_rows(o, o, s->DV) / (double)s->DV + s->eps);
+}
+
+PP_CLONES static void norm_row(real *y, const real *o, const real *z,
+                               const real *norm, real rstd, size_t DV)
+{
+    for (size_t j = 0; j < DV; j++)
+        y[j] = o[j] * rstd * norm[j] * (z[j] / (1 + fast_exp(-z[j])));
+}
+
+/* From dy: dz, what it adds to dnorm, and the gradient of o rstd in dn. */
+PP_CLONES static void
+norm_row_bwd(real *restrict dn, real *restrict dz, real *restrict dnorm,
+             const real *restrict dy, const real *restrict o,
+             const real *restrict z, const real *restrict norm, real rstd,
+             size_t DV)
+{
+    for (size_t j = 0; j < DV; j++) {
+        real by = 1 / (1 + fast_exp(-z[j])), n = o[j] * rstd;
+        dnorm[j] += dy[j] * n * z[j] * by;
+        dz[j] = dy[j] * n * norm[j] * by * (1 + z[j] * (1 - by));
+        dn[j] = dy[j] * norm[j] * z[j] * by;
+    }
+}
+
+static struct delta_head head_of(const struct pp_delta_shape *s, const void *in,
+                                 const struct pp_delta_weights *w, size_t value,
+                                 real *room)
+{
+    const real *dt = w->dt, *lg = w->log;
+    size_t n = 2 * s->DK + s->DV;
+    return (struct delta_head){.s = s,
+                               .in = in,
+                               .conv = w->conv,
+                               .CH = 2 * s->NK * s->DK + s->NV * s->DV,
+                               .NZ = s->NV * s->DV,
+                               .R = 2 * s->NK * s->DK + 2 * s->NV * s->DV +
+                                    2 * s->NV,
+                               .key = value / (s->NV / s->NK),
+                               .value = value,
+                               .decay = -exp((double)lg[value]),
+                               .dt = (double)dt[value],
+                               .u = room,
+                               .act = room + n,
+                               .q = room + 2 * n,
+                               .k = room + 2 * n + s->DK};
+}
+
+/* Returns the first row of the sequence of row t; *sequence is its number, from
+ * that of a row before t on, or after t if the walk goes back. Rows behind the
+ * last sequence are one more. */
+static size_t first_row(const struct pp_delta_shape *s, size_t t,
+                        size_t *sequence)
+{
+    const int32_t *cu = s->cu_padded;
+    while (*sequence < s->n_sequences && t >= (size_t)cu[*sequence + 1])
+        ++*sequence;
+    while (*sequence > 0 && t < (size_t)cu[*sequence])
+        --*sequence;
+    return (size_t)cu[*sequence];
+}
+
+static PP_DELTA_FWD(delta_fwd)
+{
+    (void)stream;
+    size_t DK = s->DK, DV = s->DV, NZ = s->NV * DV;
+    real *S = scratch, *delta = S + DK * DV, *rest = delta + DV;
+    for (size_t value = 0; value < s->NV; value++) {
+        struct delta_head h = head_of(s, in, w, value, rest + DV);
+        size_t sequence = 0;
+        memset(S, 0, DK * DV * sizeof *S);
+        for (size_t t = 0; t < s->N; t++) {
+            size_t first = first_row(s, t, &sequence), at = t * NZ + value * DV;
+            real *out = (real *)o + at;
+            if (t == first)
+                memset(S, 0, DK * DV * sizeof *S);
+            read_token(&h, t, first);
+            step(S, &h, delta, rest);
+            read_state(out, S, &h);
+            norm_row((real *)y + at, out, h.in + t * h.R + h.CH + value * DV,
+                     w->norm, (real)rstd_of(out, s), DV);
+        }
+    }
+    return 0;
+}
+
+/* The gradients of a token in backward, and room. */
+struct back {
+    real *dS, *du; /* (DK, DV); q, k, v */
+    real *dout, *delta, *rest, *ddelta, *dread;
+};
+
+/* Takes the gradients of a token through the state: S is the one before it.
+ * Returns that of alpha. */
+PP_CLONES static double step_bwd(const struct delta_head *h,
+                                 const struct back *b, const real *restrict S,
+                                 double *dbeta)
+{
+    size_t DK = h->s->DK, DV = h->s->DV;
+    real *dq = b->du, *dk = b->du + DK, *dv = b->du + 2 * DK;
+    const real *v = h->act + 2 * DK;
+    double alpha = h->alpha, dalpha = 0;
+    for (size_t j = 0; j < DV; j++)
+        b->rest[j] = b->ddelta[j] = 0;
+    for (size_t i = 0; i < DK; i++) {
+        real by = (real)(alpha * (double)h->k[i]);
+        for (size_t j = 0; j < DV; j++)
+            b->rest[j] += by * S[i * DV + j];
+    }
+    for (size_t j = 0; j < DV; j++) {
+        b->rest[j] = v[j] - b->rest[j];
+        b->delta[j] = (real)h->beta * b->rest[j];
+    }
+    for (size_t i = 0; i < DK; i++) {
+        real *row = b->dS + i * DV;
+        for (size_t j = 0; j < DV; j++) {
+            row[j] += h->q[i] * b->dout[j];
+            b->ddelta[j] += h->k[i] * row[j];
+        }
+        dk[i] = (real)dot_rows(row, b->delta, DV);
+    }
+    *dbeta = dot_rows(b->ddelta, b->rest, DV);
+    for (size_t j = 0; j < DV; j++) {
+        dv[j] = (real)h->beta * b->ddelta[j];
+        b->dread[j] = -dv[j];
+    }
+    double through = dot_rows(b->delta, b->dout, DV);
+    for (size_t i = 0; i < DK; i++) {
+        real *row = b->dS + i * DV;
+        const real *before = S + i * DV;
+        dq[i] = (real)(alpha * dot_rows(before, b->dout, DV) +
+                       (double)h->k[i] * through);
+        dk[i] += (real)(alpha * dot_rows(before, b->dread, DV));
+        for (size_t j = 0; j < DV; j++)
+            row[j] += h->k[i] * b->dread[j];
+        dalpha += dot_rows(row, before, DV);
+        for (size_t j = 0; j < DV; j++)
+            row[j] *= (real)alpha;
+    }
+    return dalpha;
+}
+
+/* Arrays that backward reads and writes for all heads. */
+struct backward {
+    const struct pp_delta_weights *w;
+    const real *dy, *o;
+    real *din, *du, *dnorm;
+};
+
+static void token_bwd(struct delta_head *h, const struct back *b,
+                      const struct backward *x, const real *S, size_t t)
+{
+    const struct pp_delta_shape *s = h->s;
+    size_t DK = s->DK, DV = s->DV, keys = s->NK * DK;
+    size_t at = t * h->NZ + h->value * DV, z = h->CH + h->value * DV;
+    const real *o = x->o + at;
+    real *din = x->din + t * h->R, *du = x->du + t * h->CH;
+    double rstd = rstd_of(o, s), dbeta;
+    norm_row_bwd(b->dout, din + z, x->dnorm + t * DV, x->dy + at, o,
+                 h->in + t * h->R + z, x->w->norm, (real)rstd, DV);
+    double mean = dot_rows(b->dout, o, DV) * rstd * rstd / (double)DV;
+    for (size_t j = 0; j < DV; j++)
+        b->dout[j] = (real)(rstd * ((double)b->dout[j] - mean * (double)o[j]));
+    double dalpha = step_bwd(h, b, S, &dbeta);
+    real *gates = din + h->CH + h->NZ;
+    gates[h->value] = (real)(dbeta * h->beta * (1 - h->beta));
+    gates[s->NV + h->value] =
+        (real)(dalpha * h->alpha * h->decay * logistic(h->rate));
+    unit_bwd(b->du, h->act, DK, h->q_by, 1 / sqrt((double)DK));
+    unit_bwd(b->du + DK, h->act + DK, DK, h->k_by, 1);
+    silu_row_bwd(b->du, h->u, 2 * DK + DV);
+    for (size_t i = 0; i < DK; i++) {
+        du[h->key * DK + i] += b->du[i];
+        du[keys + h->key * DK + i] += b->du[DK + i];
+    }
+    memcpy(du + 2 * keys + h->value * DV, b->du + 2 * DK, DV * sizeof *du);
+}
+
+static void head_bwd(struct delta_head *h, const struct back *b,
+                     const struct backward *x, real *states, real *kept)
+{
+    const struct pp_delta_shape *s = h->s;
+    size_t size = s->DK * s->DV, bytes = size * sizeof(real), sequence = 0;
+    real *S = states + PP_DELTA_ROWS * size;
+    memset(S, 0, bytes);
+    for (size_t t = 0; t < s->N; t++) {
+        size_t first = first_row(s, t, &sequence);
+        if (t % PP_DELTA_ROWS == 0)
+            memcpy(kept + t / PP_DELTA_ROWS * size, S, bytes);
+        if (t == first)
+            memset(S, 0, bytes);
+        read_token(h, t, first);
+        step(S, h, b->delta, b->rest);
+    }
+    memset(b->dS, 0, bytes);
+    for (size_t end = s->N; end > 0;) {
+        size_t start = (end - 1) / PP_DELTA_ROWS * PP_DELTA_ROWS;
+        memcpy(S, kept + start / PP_DELTA_ROWS * size, bytes);
+        for (size_t t = start; t < end; t++) {
+            size_t first = first_row(s, t, &sequence);
+            if (t == first)
+                memset(S, 0, bytes);
+            memcpy(states + (t - start) * size, S, bytes);
+            if (t + 1 == end)
+                break;
+            read_token(h, t, first);
+            step(S, h, b->delta, b->rest);
+        }
+        for (size_t t = end; t-- > start;) {
+            size_t first = first_row(s, t, &sequence);
+            read_token(h, t, first);
+            token_bwd(h, b, x, states + (t - start) * size, t);
+            if (t == first)
+                memset(b->dS, 0, bytes);
+        }
+        end = start;
+    }
+}
+
+/* The gradient of the convolution's inputs. */
+PP_CLONES static void convolve_bwd(real *din, const real *du, const real *conv,
+                                   const struct pp_delta_shape *s, size_t CH,
+                                   size_t R)
+{
+    size_t sequence = 0;
+    for (size_t t = 0; t < s->N; t++) {
+        first_row(s, t, &sequence);
+        size_t end = sequence < s->n_sequences
+                         ? (size_t)s->cu_padded[sequence + 1]
+                         : s->N;
+        real *dx = din + t * R;
+        for (size_t c = 0; c < CH; c++)
+            dx[c] = 0;
+        for (size_t j = s->taps; j-- > 0;) {
+            size_t later = t + s->taps - 1 - j;
+            const real *d = du + later * CH;
+            for (size_t c = 0; later < end && c < CH; c++)
+                dx[c] += conv[c * s->taps + j] * d[c];
+        }
+    }
+}
+
+static PP_DELTA_BWD_INPUT(delta_bwd_input)
+{
+    (void)stream;
+    size_t DK = s->DK, DV = s->DV, size = DK * DV;
+    struct backward x = {w, dy, o, din, du, dnorm};
+    real *states = scratch, *room = states + (PP_DELTA_ROWS + 2) * size;
+    struct back b = {.dS = states + (PP_DELTA_ROWS + 1) * size, .du = room};
+    b.dout = room + 2 * DK + DV;
+    b.delta = b.dout + DV;
+    b.rest = b.delta + DV;
+    b.ddelta = b.rest + DV;
+    b.dread = b.ddelta + DV;
+    size_t CH = 2 * s->NK * DK + s->NV * DV, R = CH + s->NV * DV + 2 * s->NV;
+    real *kept = states + pp_delta_scratch(DK, DV) - size;
+    memset(du, 0, s->N * CH * sizeof(real));
+    memset(dnorm, 0, s->N * DV * sizeof(real));
+    for (size_t value = 0; value < s->NV; value++) {
+        struct delta_head h = head_of(s, in, w, value, b.dread + DV);
+        head_bwd(&h, &b, &x, states, kept);
+    }
+    convolve_bwd(din, du, w->conv, s, CH, R);
+    return 0;
+}
+
+PP_CLONES static void taps_row(real *restrict dw, const real *restrict du,
+                               const real *restrict x, size_t CH, size_t taps)
+{
+    for (size_t c = 0; c < CH; c++)
+        dw[c * taps] += du[c] * x[c];
+}
+
+static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
+{
+    (void)stream;
+    size_t DV = s->DV, CH = 2 * s->NK * s->DK + s->NV * DV;
+    size_t R = CH + s->NV * DV + 2 * s->NV, sequence = 0;
+    const real *dt = w->dt;
+    real *dconv = g->conv, *ddt = g->dt, *dlog = g->log, *dweight = g->norm;
+    for (size_t t = 0; t < s->N; t++) {
+        size_t first = first_row(s, t, &sequence);
+        const real *x = (const real *)in + t * R,
+                   *d = (const real *)din + t * R;
+        for (size_t j = 0; j < s->taps; j++) {
+            size_t back = s->taps - 1 - j;
+            if (t >= first + back)
+                taps_row(dconv + j, (const real *)du + t * CH, x - back * R, CH,
+                         s->taps);
+        }
+        const real *a = x + R - s->NV, *da = d + R - s->NV;
+        for (size_t v = 0; v < s->NV; v++) {
+            double rate = (double)a[v] + (double)dt[v];
+            /* softplus / sigmoid: the quotient of the gradients */
+            double by = rate < -30 ? 1 : softplus(rate) / logistic(rate);
+            ddt[v] += da[v];
+            dlog[v] += (real)((double)da[v] * by);
+        }
+        for (size_t j = 0; j < DV; j++)
+            dweight[j] += ((const real *)dnorm)[t * DV + j];
+    }
+    return 0;
+}
+
+const struct pp_delta_kernels PP_KERNEL(delta_kernels) = {
+    delta_fwd, delta_bwd_input, delta_bwd_weight};

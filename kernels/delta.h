@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* delta - linear attention by the gated delta rule (Yang et al., "Gated Delta
+ * Networks: Improving Mamba2 with Delta Rule", 2024), as Qwen3-Next and Qwen3.5
+ * have it. Shapes: NK key heads of DK elements, NV value heads of DV, which
+ * share key heads in turn; channels CH = 2 NK DK + NV DV.
+ *
+ *   in    (N, R)        queries, keys and values (CH), then z (NV DV), b (NV)
+ *                       and a (NV): R = CH + NV DV + 2 NV
+ *   conv  (CH, taps)    dt, log (NV)    norm (DV)
+ *
+ * u = the causal convolution of each channel within its sequence, then
+ * q, k, v = silu(u); q and k of each head are divided by their lengths, and q
+ * by sqrt(DK) too. For each value head, with a state S (DK, DV) that is 0
+ * before a sequence, beta = sigmoid(b) and g = -exp(log) softplus(a + dt), S =
+ * exp(g) S;  S += k (beta (v - S^T k))^T;  o = S^T q y = o rstd(o) norm silu(z)
+ *   o, y  (N, NV DV)    written
+ * Backward:
+ *   bwd_input   din (N, R), du (N, CH), dnorm (N, DV)    written: gradients of
+ *               in and of u, and of norm by each token
+ *   bwd_weight  dconv, ddt, dlog, dweight    accumulated, rows ascending
+ *
+ * States are computed again in backward: scratch has one for every
+ * PP_DELTA_ROWS rows, and those of so many rows. */
+#ifndef PP_KERNELS_DELTA_H
+#define PP_KERNELS_DELTA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernel_sizes.h"
+
+struct pp_delta_shape {
+    size_t N, NK, NV, DK, DV, taps;
+    size_t n_sequences;
+    const int32_t *cu_padded; /* (n_sequences + 1) */
+    double eps;               /* of rstd */
+};
+
+struct pp_delta_weights {
+    const void *conv, *dt, *log, *norm;
+};
+struct pp_delta_gradients {
+    void *conv, *dt, *log, *norm;
+};
+
+#define PP_DELTA_FWD(name)                      \
+    int(name)(void *y, void *o, const void *in, \
+              const struct pp_delta_weights *w, \
+              const struct pp_delta_shape *s, void *scratch, void *stream)
+#define PP_DELTA_BWD_INPUT(name)                                               \
+    int(name)(void *din, void *du, void *dnorm, const void *dy,                \
+              const void *in, const void *o, const struct pp_delta_weights *w, \
+              const struct pp_delta_shape *s, void *scratch, void *stream)
+#define PP_DELTA_BWD_WEIGHT(name)                                  \
+    int(name)(const struct pp_delta_gradients *g, const void *din, \
+              const void *du, const void *dnorm, const void *in,   \
+              const struct pp_delta_weights *w,                    \
+              const struct pp_delta_shape *s, void *stream)
+
+struct pp_delta_kernels {
+    PP_DELTA_FWD(*fwd);
+    PP_DELTA_BWD_INPUT(*bwd_input);
+    PP_DELTA_BWD_WEIGHT(*bwd_weight);
+};
+
+#endif
