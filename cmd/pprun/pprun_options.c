@@ -210,6 +210,8 @@ const struct tool_option pprun_option_table[] = {
      AT(runner.job.time_products), .needs = STEPS " device=cpu"},
 
     {.group = "Launching"},
+    {0, "nccl-sums", NULL, "NCCL adds gradients: faster, bits may differ",
+     AT(runner.job.nccl_sums), .needs = STEPS " transport=nccl"},
     {0, "print-launch", "HOW", "print the command that starts the ranks",
      AT(options.launch), .words = pprun_launchers},
     {0},

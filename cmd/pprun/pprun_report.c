@@ -30,6 +30,8 @@ static void write_step(const struct runner *p, const struct pp_step_report *r,
     pp_json_uint(&w, "tokens", r->tokens);
     pp_json_real(&w, "seconds", r->seconds);
     pp_json_real(&w, "tokens_per_s", (double)r->tokens / r->seconds);
+    if (p->job.nccl_sums)
+        pp_json_string(&w, "sums", "nccl: bits may differ");
     if (r->bubble >= 0)
         pp_json_real(&w, "bubble", r->bubble);
     if (r->products >= 0)

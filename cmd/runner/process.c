@@ -253,7 +253,9 @@ static int open_nccl(struct runner *p, struct pp_rendezvous *j,
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm_sets sets;
-    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"), .sets = &sets};
+    struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"),
+                                .sets = &sets,
+                                .sums = p->job.nccl_sums};
     if (pp_job_channel_room(&p->job, &o.room, err))
         return -1;
     pp_job_comm_sets(&p->job, &sets);

@@ -147,6 +147,24 @@ static size_t most_buffers(const struct pp_collective *c)
     return c->comm->ops->begin_batch ? PP_BATCH_MOST : 1;
 }
 
+/* Lets the transport add up to most_buffers buffers. */
+static int sum_by_transport(const struct pp_collective *c,
+                            const struct pp_values *v, size_t n,
+                            struct pp_err *err)
+{
+    if (begin(c, err))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < c->group.n; k++) {
+            struct span s = part_of(c, &v[i], k);
+            if (s.n > 0 &&
+                c->comm->ops->sum(c->comm, rank_of(c, k),
+                                  value_at(c, v[i].buf, s.first), s.n, err))
+                return -1;
+        }
+    return end(c, err) || settle(c, err) ? -1 : 0;
+}
+
 int pp_reduce_scatter_many(const struct pp_collective *c,
                            const struct pp_values *v, size_t n,
                            struct pp_err *err)
@@ -156,6 +174,15 @@ int pp_reduce_scatter_many(const struct pp_collective *c,
     struct chunk chunks[PP_BATCH_MOST];
     size_t n_chunks = 0, used = 0;
     if (c->group.n == 1)
+        return 0;
+    bool by_transport = c->by_transport && c->comm->ops->sum &&
+                        c->comm->ops->can_sum(c->comm, &c->group, c->direction);
+    for (size_t i = 0; i < n && by_transport; i += most_buffers(c)) {
+        size_t left = n - i, most = most_buffers(c);
+        if (sum_by_transport(c, &v[i], left < most ? left : most, err))
+            return -1;
+    }
+    if (by_transport)
         return 0;
     step -= step > LINE ? step % LINE : 0;
     assert(step > 0);

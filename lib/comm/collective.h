@@ -37,7 +37,9 @@ struct pp_collective {
     void *room;   /* (room_values) for received values, where the messages
                      are; room_values >= group.n */
     size_t room_values;
-    size_t grain; /* parts are multiples of it; 0: 1 */
+    size_t grain;      /* parts are multiples of it; 0: 1 */
+    bool by_transport; /* values are floats, and the transport may add them in
+                          an order of its own */
 };
 
 /* A buffer with a part for each member. */

@@ -102,6 +102,14 @@ struct pp_transport {
                          enum pp_direction direction, int keep,
                          struct pp_err *err);
 
+    /* (optional) Adds to a batch: replaces n floats at buf of a rank by their
+     * sum over the group, in an order of the transport's own; buf of the other
+     * ranks stays. Only if can_sum, which is the same at all ranks of it. */
+    bool (*can_sum)(struct pp_comm *c, const struct pp_group *g,
+                    enum pp_direction direction);
+    int (*sum)(struct pp_comm *c, int rank, void *buf, size_t n,
+               struct pp_err *err);
+
     /* Collects bytes from every rank, in rank order, at every rank. all is
      * (size, bytes). It is for small control data. */
     int (*allgather)(struct pp_comm *c, const void *mine, void *all,
@@ -266,6 +274,7 @@ struct pp_nccl_options {
     const char *library; /* NULL: NCCL's own name */
     struct pp_comm_room room;
     const struct pp_comm_sets *sets; /* the same at every rank */
+    bool sums; /* NCCL adds over sets of PP_DIRECTION_WEIGHTS */
 };
 
 /* Opens this rank's handle. join outlives it. Messages are possible after

@@ -20,12 +20,12 @@
 #include "comm/sets.h"
 #include "comm/tree.h"
 
-/* A message of a batch, at this rank. */
+/* A message of a batch at this rank, or with both a sum. */
 struct nccl_part {
     void *in;        /* NULL: it is sent */
     const void *out; /* NULL: it is received */
     size_t bytes;
-    int peer; /* number of the other rank in its set */
+    int peer; /* number of the other rank in its set, or of that of the sum */
 };
 
 /* The communicator of a set that this rank is in. */
@@ -57,6 +57,7 @@ struct nccl_comm {
     struct nccl_link *links;
     size_t n_links, n_sets;
     int most_sets;           /* of a rank */
+    bool sums;               /* of pp_nccl_options */
     struct nccl_link *batch; /* has begun, or NULL */
     int processors;          /* fewest of a GPU of the job */
     struct pp_comm_room room;
@@ -165,6 +166,10 @@ static int await_link(struct nccl_comm *c, const struct nccl_link *l, int rc,
 
 static int call_nccl(const struct nccl_link *l, const struct nccl_part *p)
 {
+    if (p->out && p->in)
+        return l->lib->reduce(p->out, p->in, p->bytes / sizeof(float),
+                              PP_NCCL_FLOAT, PP_NCCL_SUM, p->peer, l->comm,
+                              l->stream);
     return p->out ? l->lib->send(p->out, p->bytes, PP_NCCL_INT8, p->peer,
                                  l->comm, l->stream)
                   : l->lib->recv(p->in, p->bytes, PP_NCCL_INT8, p->peer,
@@ -321,6 +326,25 @@ static int nccl_begin_batch(struct pp_comm *base, const struct pp_group *g,
     assert(c->batch);
     c->batch->n_parts = 0;
     return 0;
+}
+
+/* A sum is of all ranks of a communicator. */
+static bool nccl_can_sum(struct pp_comm *base, const struct pp_group *g,
+                         enum pp_direction direction)
+{
+    const struct nccl_comm *c = nccl_of(base);
+    const struct nccl_link *l = find_group(nccl_of(base), g, direction);
+    return c->sums && direction == PP_DIRECTION_WEIGHTS && l &&
+           l->n_ranks == g->n;
+}
+
+static int nccl_sum(struct pp_comm *base, int rank, void *buf, size_t n,
+                    struct pp_err *err)
+{
+    struct nccl_comm *c = nccl_of(base);
+    const struct nccl_part p = {buf, buf, n * sizeof(float),
+                                number_of(c->batch, rank)};
+    return queue_message(c, c->batch, p, err);
 }
 
 static int nccl_end_batch(struct pp_comm *base, struct pp_err *err)
@@ -549,6 +573,9 @@ static int try_first_messages(struct nccl_comm *c, struct nccl_link *l,
             l->parts[l->n_parts++] =
                 (struct nccl_part){NULL, room, TRIAL_BYTES, to};
     }
+    if (c->sums && l->direction == PP_DIRECTION_WEIGHTS)
+        l->parts[l->n_parts++] =
+            (struct nccl_part){room, room, sizeof(float), 0};
     if (queue_parts(c, l, l->parts, l->n_parts, err))
         return -1;
     while (!done) {
@@ -647,6 +674,8 @@ static const struct pp_transport nccl_transport = {
     .begin_batch = nccl_begin_batch,
     .end_batch = nccl_end_batch,
     .await_batches = nccl_await_batches,
+    .can_sum = nccl_can_sum,
+    .sum = nccl_sum,
     .allgather = nccl_allgather,
     .barrier = nccl_barrier,
     .abort = nccl_abort,
@@ -735,6 +764,7 @@ int pp_comm_nccl_open(struct pp_rendezvous *join,
                                .local = pp_rendezvous_local(join)};
     c->join = join;
     c->room = o->room;
+    c->sums = o->sums;
     pthread_mutex_init(&c->lock, NULL);
     if (pp_nccl_open(o->library, &c->lib, err) || open_links(c, o->sets, err)) {
         nccl_close(&c->base);

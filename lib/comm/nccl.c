@@ -12,6 +12,8 @@ _Static_assert((int)ncclInvalidUsage == PP_NCCL_INVALID_USAGE, "nccl.h");
 _Static_assert((int)ncclRemoteError == PP_NCCL_REMOTE_ERROR, "nccl.h");
 _Static_assert((int)ncclInProgress == PP_NCCL_IN_PROGRESS, "nccl.h");
 _Static_assert((int)ncclInt8 == PP_NCCL_INT8, "nccl.h");
+_Static_assert((int)ncclFloat32 == PP_NCCL_FLOAT, "nccl.h");
+_Static_assert((int)ncclSum == PP_NCCL_SUM, "nccl.h");
 _Static_assert(NCCL_CONFIG_UNDEF_INT == PP_NCCL_UNDEFINED, "nccl.h");
 #define SAME(ours, theirs)                                  \
     _Static_assert(offsetof(struct pp_nccl_config, ours) == \
@@ -42,6 +44,7 @@ static int find_functions(struct pp_nccl *n, struct pp_err *err)
         {"ncclGetLastError", &n->last_error},
         {"ncclSend", &n->send},
         {"ncclRecv", &n->recv},
+        {"ncclReduce", &n->reduce},
         {"ncclGroupStart", &n->group_start},
         {"ncclGroupEnd", &n->group_end},
     };

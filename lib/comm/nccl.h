@@ -18,7 +18,9 @@ enum {
     PP_NCCL_INVALID_USAGE = 5,
     PP_NCCL_REMOTE_ERROR = 6,
     PP_NCCL_IN_PROGRESS = 7,
-    PP_NCCL_INT8 = 0
+    PP_NCCL_INT8 = 0,
+    PP_NCCL_FLOAT = 7,
+    PP_NCCL_SUM = 0
 };
 
 /* The first version with all that we use, such as this layout of
@@ -58,6 +60,8 @@ struct pp_nccl {
                 void *stream);
     int (*recv)(void *buf, size_t n, int type, int peer, void *comm,
                 void *stream);
+    int (*reduce)(const void *from, void *to, size_t n, int type, int op,
+                  int root, void *comm, void *stream);
     int (*group_start)(void);
     int (*group_end)(void);
 };

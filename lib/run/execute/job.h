@@ -114,9 +114,10 @@ struct pp_job {
                                            full if there are slices */
     const struct pp_kernels *kernels;
     const struct pp_device_ops
-        *device;             /* device of the kernels; NULL: the CPU */
-    bool time_products;      /* CPU only */
-    int slot_limit;          /* 0: as planned */
+        *device;        /* device of the kernels; NULL: the CPU */
+    bool time_products; /* CPU only */
+    bool nccl_sums;     /* NCCL may add gradients, in an order of its own */
+    int slot_limit;     /* 0: as planned */
     const char *offload_dir; /* of files that take offloaded activations; NULL:
                                 memory of the host does */
     enum pp_message_size shapes;
