@@ -122,6 +122,7 @@ struct ppsched_costs {
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
                                      slice */
+    int *units; /* per stage: their number, for REDUCE_GRAD; or NULL */
     struct ppsched_given given;
     const struct pp_precision *precision;
 };

@@ -369,6 +369,15 @@ static int init_given(struct ppsched *p)
     return 0;
 }
 
+/* Returns the number of units of each stage, which is c->units. */
+static const int *count_units(struct ppsched_costs *c)
+{
+    c->units = pp_calloc((size_t)c->graph->n_stages, sizeof *c->units);
+    for (int s = 0; s < c->graph->n_stages; s++)
+        c->units[s] = (int)c->stages[s].n_units;
+    return c->units;
+}
+
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -395,6 +404,9 @@ int ppsched_costs_init(struct ppsched *p)
     c->costs.pair_saving = 1 - p->options.pair_cost;
     c->costs.reduce_beside =
         p->options.reduce_beside || ppsched_trainer(p)->buckets;
+    /* Other trainers' times have what their buckets hide. */
+    if (!ppsched_trainer(p)->buckets && !c->literal)
+        c->costs.units = count_units(c);
     const struct ppsched_options *o = &p->options;
     return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
                ? init_given(p)
@@ -404,6 +416,7 @@ int ppsched_costs_init(struct ppsched *p)
 void ppsched_costs_finish(struct ppsched_costs *c)
 {
     free(c->sizes);
+    free(c->units);
     free(c->given.message);
     free(c->given.reduce);
     free(c->given.unshard);

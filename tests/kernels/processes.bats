@@ -317,6 +317,38 @@ $(hostname) differ in the packed data"
     jq -en "$(seconds out.0) >= 0.15 and $(seconds want) < $(seconds out.0)"
 }
 
+@test "reductions begin with the layers of the last backward" {
+    # A trace takes the time of the whole action, so it begins behind.
+    ppsplit -q -p 1 --dp 2 model | ppsched -q -s gpipe -m 2 >replicas2.json
+    for how in inside behind; do
+        trace=()
+        [ $how = inside ] || trace=(--trace trace.json)
+        PP_EMULATED_JITTER=3 PP_EMULATED_COUNTS=counts ranks 2 replicas2.json \
+            "${options[@]}" "${trace[@]}" -o log.$how
+        all 0 2
+        mv counts counts.$how
+    done
+    diff <(numbers log.inside) <(numbers log.behind)
+    operations() { sed -n 's/^operations //p' counts.$1; }
+    [ "$(operations inside)" -gt "$(operations behind)" ]
+}
+
+@test "NCCL adds gradients if it may, in another order" {
+    ppsplit -q -p 1 --dp 4 model | ppsched -q -s gpipe -m 2 >replicas4.json
+    ranks 4 replicas4.json "${options[@]}" -o own
+    all 0 4
+    ranks 4 replicas4.json "${options[@]}" --nccl-sums -o theirs
+    all 0 4
+    jq -es 'all(.sums == "nccl: bits may differ")' theirs
+    [ "$(jq .grad_norm own)" != "$(jq .grad_norm theirs)" ]
+    jq -ens --slurpfile a own --slurpfile b theirs \
+        '[$a, $b | map(.grad_norm)] | transpose
+         | all((.[0] - .[1] | fabs) < 1e-5 * .[0])'
+    run --separate-stderr "$PPRUN" --device cuda replicas4.json "${options[@]}" \
+        --nccl-sums
+    [ "$status" -eq 2 ]
+}
+
 @test "too few processors or open files for the messages" {
     printf '%s\n' '#!/bin/bash' \
         '[ "$RANK" != 1 ] || ulimit -n 90' \

@@ -177,8 +177,9 @@ static void test_copies(void)
 /* --- the simulation --- */
 
 /* Simulates two stages of one rank, whose F and B take 1 and 2 and whose
- * reductions take 4. Returns the makespan, and where the last action starts. */
-static double simulate(bool beside, int depth, double *last)
+ * reductions take 4, of one unit or of two. Returns the makespan, and where the
+ * last action starts. */
+static double simulate(bool beside, bool units, int depth, double *last)
 {
     static const char *const text[] = {
         "0F0 1F0 1B0 1REDUCE_GRAD 0B0 0REDUCE_GRAD SYNC_TIED"};
@@ -193,8 +194,10 @@ static double simulate(bool beside, int depth, double *last)
                                              .w = 1,
                                              .textbook = true,
                                              .reduce = 4};
-    const struct pp_costs costs = {
-        .time = pp_literal_time, .ctx = &literal, .reduce_beside = beside};
+    const struct pp_costs costs = {.time = pp_literal_time,
+                                   .ctx = &literal,
+                                   .reduce_beside = beside,
+                                   .units = units ? (const int[]){2, 2} : NULL};
     double makespan = -1;
     if (!rows(&f, 1, text) && !pp_check(&f.s, &f.err) &&
         !pp_simulate(&f.s, &costs, depth, &sim, &f.err)) {
@@ -212,11 +215,14 @@ static void test_simulation(void)
     for (size_t i = 0; i < 3; i++) {
         double last;
         /* F 0-1, F 1-2, B 2-4, reduction 4-8, B 8-10, reduction 10-14 */
-        double time = simulate(false, depths[i], &last);
+        double time = simulate(false, true, depths[i], &last);
         ok(time == 14 && last == 14, "a blocking reduction keeps its rank");
         /* Reductions 4-8 and 8-12 beside B 4-6; SYNC_TIED waits. */
-        time = simulate(true, depths[i], &last);
+        time = simulate(true, false, depths[i], &last);
         ok(time == 12 && last == 12, "  and one beside it only SYNC_TIED");
+        /* B makes units at 3 and 4, 5 and 6; each takes 2 from 3 on. */
+        time = simulate(true, true, depths[i], &last);
+        ok(time == 11 && last == 11, "  or it begins inside B, with its units");
     }
 }
 

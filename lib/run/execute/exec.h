@@ -41,6 +41,7 @@ struct pp_reducer {
     struct pp_device *device; /* a branch, or NULL: the computation waits */
     void *begun, *done;       /* events: gradients are computed; are added */
     bool is_running;          /* no work has been made to wait for it */
+    bool *has_begun; /* by parameter: before the REDUCE_GRAD of its stage */
 };
 
 /* The most copies of the weights. */
@@ -55,6 +56,7 @@ struct pp_worker {
     void *room; /* (room_values) for gradients of ranks that hold the same
                    weights; NULL if there are none */
     size_t room_values;
+    bool sums_by_transport; /* of replicas (collective.h) */
     struct pp_reducer reducer;
 };
 

@@ -3,6 +3,7 @@
  * a microbatch, and what a pass wants to know of it. */
 #include "base/clock.h"
 #include "run/execute/exec_impl.h"
+#include "run/execute/sync.h"
 #include "schedule/ir/deps.h"
 
 static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
@@ -37,6 +38,7 @@ struct exec_work {
     struct pp_microbatch mb;
     struct pp_host_microbatch host;
     void *blocks[PP_N_STAGE_BLOCKS];
+    bool reduces; /* REDUCE_GRAD begins with the layers */
     struct pp_err *err;
 };
 
@@ -153,6 +155,32 @@ static int forward(struct exec_work *w)
     return 0;
 }
 
+/* Reports if this backward is the last one before the REDUCE_GRAD of its stage,
+ * which then begins with its layers. A recorder takes that action's time. */
+static bool is_reduced(const struct pp_exec *e, size_t place,
+                       struct pp_action a)
+{
+    const struct pp_row *row = &e->schedule->rows[e->env->place.row];
+    if (a.op != PP_B || !e->pass->sync || !e->worker->reducer.device ||
+        e->recorder)
+        return false;
+    for (size_t i = place + 1; i < row->n; i++) {
+        struct pp_action next = row->actions[i];
+        if (next.stage == a.stage && next.op == PP_REDUCE_GRAD)
+            return true;
+        if (next.stage == a.stage &&
+            pp_adds_gradients(e->schedule->graph, next))
+            return false;
+    }
+    return false;
+}
+
+static int reduce_layer(void *ctx, const struct pp_layer *l, struct pp_err *err)
+{
+    const struct exec_work *w = ctx;
+    return pp_sync_unit(w->e->worker, w->a.stage, l->number, err);
+}
+
 static int backward(struct exec_work *w)
 {
     struct pp_exec *e = w->e;
@@ -166,8 +194,11 @@ static int backward(struct exec_work *w)
     dx = pp_exec_input_gradient(e, w->a);
     if (pp_exec_join_gradients(e, w->on, w->a, &dy, w->err))
         return -1;
-    if ((weight ? pp_stage_bwd : pp_stage_bwd_input)(w->stage, &w->mb, &dx, &dy,
-                                                     w->blocks, w->err))
+    pp_layer_done_fn *done = w->reduces ? reduce_layer : NULL;
+    if (weight
+            ? pp_stage_bwd(w->stage, &w->mb, &dx, &dy, w->blocks, done, w,
+                           w->err)
+            : pp_stage_bwd_input(w->stage, &w->mb, &dx, &dy, w->blocks, w->err))
         return -1;
     if (e->digests && dx.rows)
         digest_rows(w, PP_DIGEST_GRADIENT, dx.rows,
@@ -216,6 +247,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
     w.on = on;
     w.a = a;
     w.stage = &on->stages[a.stage];
+    w.reduces = is_reduced(e, place, a);
     w.err = err;
     if (e->recorder)
         pp_recorder_begin(e->recorder, place, on->env->device);

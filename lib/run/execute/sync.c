@@ -2,6 +2,9 @@
 /* sync - sums of gradients, in an order that gives every rank the same bits. */
 #include "run/execute/sync.h"
 
+#include <stdlib.h>
+
+#include "base/alloc.h"
 #include "comm/collective.h"
 #include "kernel_sizes.h"
 
@@ -231,7 +234,8 @@ static struct pp_collective replicas(const struct pp_worker *w,
         .stream = w->env->stream,
         .room = w->room,
         .room_values = w->room_values,
-        .grain = PP_SQUARES_BLOCK};
+        .grain = PP_SQUARES_BLOCK,
+        .by_transport = w->sums_by_transport};
 }
 
 /* A tensor's values in a buffer, divided among the owners of its state. */
@@ -241,26 +245,36 @@ static struct pp_values owned(const struct pp_parameter *t, void *buf)
                               pp_tensor_turn(&t->info, t->slot)};
 }
 
-/* Adds the gradients of a stage over its replicas, with kernels on a stream. */
-static int add_replicas(const struct pp_worker *w, int stage, void *stream,
-                        struct pp_err *err)
+enum { ALL_UNITS = -1 };
+
+/* Adds the gradients of a stage, or of a unit of it, over its replicas, with
+ * kernels on a stream: what has not begun before. */
+static int add_replicas(struct pp_worker *w, int stage, int64_t unit,
+                        void *stream, struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
     size_t n, bytes = w->env->kernels->accumulator_bytes;
     void *grads = pp_parameters_stage_grads(p, stage, &n);
+    bool *has_begun = w->reducer.has_begun;
     struct pp_collective c = replicas(w, NULL, bytes);
     struct tensors x = {0};
     c.stream = stream;
-    if (p->shares.owners == 1 && pp_env_ep(w->env) == 1 && !p->encoder_apart &&
-        !p->experts_whole)
+    if (!has_begun && p->shares.owners == 1 && pp_env_ep(w->env) == 1 &&
+        !p->encoder_apart && !p->experts_whole)
         return grads ? pp_all_reduce(&c, grads, n, err) : 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         void *g = t->load ? t->load : t->g;
+        bool is_due = !has_begun || !has_begun[i];
+        if (t->stage != stage || !g ||
+            (unit != ALL_UNITS && (size_t)unit != t->unit))
+            continue;
+        if (has_begun)
+            has_begun[i] = unit != ALL_UNITS;
+        if (!is_due)
+            continue;
         c = replicas(w, t, bytes);
         c.stream = stream;
-        if (t->stage != stage || !g)
-            continue;
         /* Every rank updates the bias of a router by all loads. */
         bool all = pp_parameter_shares(p, t)->owners == 1 || t->load;
         if (add_tensor(&x, all ? pp_all_reduce_many : pp_reduce_scatter_many,
@@ -270,19 +284,32 @@ static int add_replicas(const struct pp_worker *w, int stage, void *stream,
     return flush(&x, err);
 }
 
-int pp_sync_replicas(struct pp_worker *w, int stage, struct pp_err *err)
+/* The same on the reducer, behind what is queued so far. */
+static int reduce_beside(struct pp_worker *w, int stage, int64_t unit,
+                         struct pp_err *err)
 {
     const struct pp_env *env = w->env;
     struct pp_reducer *r = &w->reducer;
-    if (!r->device)
-        return add_replicas(w, stage, env->stream, err);
     if (pp_device_follow(r->device, env->device, r->begun, err))
         return -1;
     r->is_running = true;
     env->comm->device = r->device;
-    int rc = add_replicas(w, stage, r->device->stream, err);
+    int rc = add_replicas(w, stage, unit, r->device->stream, err);
     env->comm->device = env->device;
     return rc;
+}
+
+int pp_sync_replicas(struct pp_worker *w, int stage, struct pp_err *err)
+{
+    return w->reducer.device
+               ? reduce_beside(w, stage, ALL_UNITS, err)
+               : add_replicas(w, stage, ALL_UNITS, w->env->stream, err);
+}
+
+int pp_sync_unit(struct pp_worker *w, int stage, size_t unit,
+                 struct pp_err *err)
+{
+    return reduce_beside(w, stage, (int64_t)unit, err);
 }
 
 int pp_sync_join(struct pp_worker *w, struct pp_err *err)
@@ -294,24 +321,28 @@ int pp_sync_join(struct pp_worker *w, struct pp_err *err)
     return pp_device_follow(w->env->device, r->device, r->done, err);
 }
 
-int pp_reducer_init(struct pp_reducer *r, struct pp_device *d,
+int pp_reducer_init(struct pp_reducer *r, struct pp_device *d, size_t n_params,
                     struct pp_err *err)
 {
     const struct pp_stream_ops *q = d->ops->streams;
-    return q && (d->ops->branch(d, &r->device, err) ||
-                 q->event_open(d, &r->begun, err) ||
-                 q->event_open(d, &r->done, err))
+    if (!q)
+        return 0;
+    r->has_begun = pp_try_calloc(n_params, sizeof *r->has_begun, err);
+    return !r->has_begun || d->ops->branch(d, &r->device, err) ||
+                   q->event_open(d, &r->begun, err) ||
+                   q->event_open(d, &r->done, err)
                ? -1
                : 0;
 }
 
 void pp_reducer_finish(struct pp_reducer *r)
 {
-    if (!r->device)
-        return;
-    r->device->ops->streams->event_close(r->begun);
-    r->device->ops->streams->event_close(r->done);
-    r->device->ops->close(r->device);
+    free(r->has_begun);
+    if (r->device) {
+        r->device->ops->streams->event_close(r->begun);
+        r->device->ops->streams->event_close(r->done);
+        r->device->ops->close(r->device);
+    }
     *r = (struct pp_reducer){0};
 }
 

@@ -26,15 +26,19 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
  * an expert on the ranks that hold it, to which its tokens come. If they
  * divide the optimizer's state, each gets the sums that it owns; the other two
  * functions then add those alone. With a reducer it begins the sums and
- * returns, and computation goes on beside them. pp_sync_join lets later work
- * wait for all sums that have begun. */
+ * returns, and computation goes on beside them. pp_sync_unit begins those of a
+ * unit of the stage earlier, when its gradients are queued: every replica calls
+ * it for the same units in the same order, and has a reducer. pp_sync_join lets
+ * later work wait for all sums that have begun. */
 int pp_sync_replicas(struct pp_worker *w, int stage,
                      struct pp_err *err) PP_MUST_USE;
+int pp_sync_unit(struct pp_worker *w, int stage, size_t unit,
+                 struct pp_err *err) PP_MUST_USE;
 int pp_sync_join(struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 
 /* Makes the reducer of a rank on that device, which has none if its memory is
  * the host's. */
-int pp_reducer_init(struct pp_reducer *r, struct pp_device *d,
+int pp_reducer_init(struct pp_reducer *r, struct pp_device *d, size_t n_params,
                     struct pp_err *err) PP_MUST_USE;
 /* Accepts a zeroed struct. */
 void pp_reducer_finish(struct pp_reducer *r);

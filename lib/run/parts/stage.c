@@ -501,7 +501,8 @@ static int layer_bwd_weight(const struct stage_work *w, size_t i, void *dy,
 /* Does I of every layer that has a backward. With both, W of a layer follows
  * its I: the next layer may overwrite what it needs. */
 static int bwd(const struct stage_work *w, const struct pp_passed *dx,
-               const struct pp_passed *dy, bool both)
+               const struct pp_passed *dy, bool both,
+               pp_layer_done_fn *layer_done, void *ctx)
 {
     const struct pp_stage *s = w->s;
     struct pp_passed at = *dy;
@@ -519,6 +520,8 @@ static int bwd(const struct stage_work *w, const struct pp_passed *dx,
             return -1;
         if (both)
             pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
+        if (layer_done && layer_done(ctx, l, w->err))
+            return -1;
         at.rows = out;
     }
     return 0;
@@ -529,7 +532,7 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, struct pp_err *err)
 {
     const struct stage_work w = {s, mb, blocks, err};
-    return bwd(&w, dx, dy, false);
+    return bwd(&w, dx, dy, false, NULL, NULL);
 }
 
 int pp_stage_bwd_weight(const struct pp_stage *s,
@@ -547,8 +550,9 @@ int pp_stage_bwd_weight(const struct pp_stage *s,
 
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  const struct pp_passed *dx, const struct pp_passed *dy,
-                 void *const *blocks, struct pp_err *err)
+                 void *const *blocks, pp_layer_done_fn *layer_done, void *ctx,
+                 struct pp_err *err)
 {
     const struct stage_work w = {s, mb, blocks, err};
-    return bwd(&w, dx, dy, true);
+    return bwd(&w, dx, dy, true, layer_done, ctx);
 }

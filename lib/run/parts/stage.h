@@ -69,9 +69,12 @@ int pp_stage_bwd_weight(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *const *blocks,
                         struct pp_err *err) PP_MUST_USE;
 /* Does both, layer by layer, with the same bits; faster if a layer has a bwd.
- */
+ * Calls layer_done, unless that is NULL, when it has queued all of a layer. */
+typedef int pp_layer_done_fn(void *ctx, const struct pp_layer *l,
+                             struct pp_err *err);
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  const struct pp_passed *dx, const struct pp_passed *dy,
-                 void *const *blocks, struct pp_err *err) PP_MUST_USE;
+                 void *const *blocks, pp_layer_done_fn *layer_done, void *ctx,
+                 struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -146,11 +146,13 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
         make_tied(r, k);
     bool has_replicas = pp_job_replicas(r->job, r->env.place.row) > 1;
-    if (has_replicas && pp_reducer_init(&r->worker.reducer, r->env.device, err))
+    if (has_replicas &&
+        pp_reducer_init(&r->worker.reducer, r->env.device, r->params.n, err))
         return -1;
     const struct pp_table_counts c = pp_job_tables(r->job, r->env.place.row);
     if (c.sums < 2)
         return 0;
+    r->worker.sums_by_transport = r->job->nccl_sums;
     r->worker.room_values = pp_sum_values(&c, pp_env_is_host(&r->env));
     r->worker.room = pp_device_alloc(r->env.device, r->worker.room_values,
                                      r->kernels.accumulator_bytes,

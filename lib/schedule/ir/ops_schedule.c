@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of a schedule. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,8 @@ struct reading {
     size_t *passed;            /* per channel and end: messages passed */
     size_t n_messages;         /* passed in all */
     bool beside, copies;
-    int32_t *gathered;      /* per stage: its last UNSHARD, or -1 */
+    int32_t *gathered; /* per stage: its last UNSHARD, or -1 */
+    int32_t *ended;    /* per stage: its last backward, if that is B; or -1 */
     struct pp_cells copied; /* with copies */
     int32_t (*copy)[2];     /* per cell: its OFFLOAD and RELOAD, or -1 */
     int row;
@@ -112,6 +114,8 @@ static int read_compute(struct reading *r, const struct pp_action *a,
         time *= 1 - r->costs->pair_saving;
     if (add_op(r, time))
         return -1;
+    if (pp_adds_gradients(g, *a))
+        r->ended[a->stage] = a->op == PP_B ? this_op(r) : -1;
     if (r->copies && a->op == PP_F)
         copy_of(r, *a)[0] = this_op(r) + a->overlap;
     for (int i = 0; !second && i <= a->overlap; i++) {
@@ -209,6 +213,21 @@ static int read_message(struct reading *r, struct pp_action a)
 
 /* --- the rest --- */
 
+/* Lets a REDUCE_GRAD beside the computation take the units of its stage as the
+ * last B makes them: it may begin when B has made the first, and when it has
+ * made the last one, that is still to come. *is_done: it waits for nothing
+ * else. */
+static int wait_for_units(struct reading *r, struct pp_action a, bool *is_done)
+{
+    int32_t back = a.op == PP_REDUCE_GRAD ? r->ended[a.stage] : -1;
+    int n = back >= 0 && r->costs->units ? r->costs->units[a.stage] : 1;
+    *is_done = n > 1;
+    if (n <= 1)
+        return 0;
+    double time = fmin(r->ops->time[back], r->ops->time[this_op(r)]);
+    return wait_for(r, back, -time * (n - 1) / n);
+}
+
 static int read_sync(struct reading *r, struct pp_action a)
 {
     bool collective = pp_is_collective(a.op);
@@ -227,7 +246,10 @@ static int read_sync(struct reading *r, struct pp_action a)
         r->collective = this_op(r);
     if (r->beside && a.op == PP_UNSHARD)
         r->gathered[a.stage] = this_op(r);
-    return r->beside && on >= 0 ? wait_for(r, on, 0) : 0;
+    bool is_done = false;
+    if (r->beside && wait_for_units(r, a, &is_done))
+        return -1;
+    return r->beside && on >= 0 && !is_done ? wait_for(r, on, 0) : 0;
 }
 
 /* An OFFLOAD copies behind its forward, and the operations of the row behind it
@@ -344,6 +366,8 @@ static int allocate(struct reading *r)
         memset(r->copy, -1, r->copied.n_cells * sizeof *r->copy);
     }
     memset(r->gathered, -1, (size_t)g->n_stages * sizeof *r->gathered);
+    r->ended = pp_calloc((size_t)g->n_stages, sizeof *r->ended);
+    memset(r->ended, -1, (size_t)g->n_stages * sizeof *r->ended);
     memset(r->sent, -1, n_sent * sizeof *r->sent);
     return 0;
 }
@@ -375,6 +399,7 @@ int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
     free(r.copy);
     free(r.base);
     free(r.gathered);
+    free(r.ended);
     free(r.sent);
     free(r.passed);
     return rc;

@@ -117,6 +117,10 @@ struct pp_costs {
      * Negative if the two slow each other down. */
     double pair_saving;
     bool reduce_beside; /* collectives do not keep their rank from computing */
+    /* By stage: the units whose gradients REDUCE_GRAD takes one by one. If it
+     * is beside, it begins inside the last B, which is taken to compute so many
+     * of equal time. NULL: it begins behind B. */
+    const int *units;
 };
 
 /* Replaces the messages of s by those that pp_lower adds if the global order
