@@ -174,6 +174,8 @@ def draw_ranks(rng, p, plan):
             split += ["--experts-over-tp"]
         if p["experts"] and plan["ep"] > 1 and chance(rng, 0.5):
             split += ["--expert-padding"]
+        if plan["ep"] > 1 and chance(rng, 0.5):
+            split += ["--expert-limit", rng.choice(["1", "1.6"])]
     return plan["pp"] * plan["tp"] * plan["cp"] * plan["dp"] <= 16
 
 
