@@ -19,17 +19,24 @@ static int set_lora(struct split_job *j, char *item)
         j->o.lora.rslora = true;
         return 0;
     }
-    if (value && !strcmp(item, "targets") && *value) {
-        j->o.lora.targets = value;
-        return 0;
-    }
+    const struct {
+        const char *name, **at;
+    } lists[] = {{"targets", &j->o.lora.targets},
+                 {"ranks", &j->o.lora.ranks},
+                 {"layers", &j->o.lora.layers}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (value && *value && !strcmp(item, lists[i].name)) {
+            *lists[i].at = value;
+            return 0;
+        }
     if (value && !strcmp(item, "alpha"))
         return pp_parse_real(value, "--lora alpha", 0, PP_MOST_ALPHA,
                              &j->o.lora.alpha, &t->err);
     if (!value || strcmp(item, "rank") != 0)
         return tool_usage(t,
-                          "--lora: '%s' is none of rank=N, alpha=X, rslora and "
-                          "targets=" PP_LORA_ALL " or targets=NAME+NAME+...",
+                          "--lora: '%s' is none of rank=N, alpha=X, rslora, "
+                          "targets=" PP_LORA_ALL ", targets=NAME+NAME+..., "
+                          "ranks=NAME:RANK:ALPHA+... and layers=N+N+...",
                           item);
     int rc = pp_parse_int(value, "--lora rank", 1, INT32_MAX, &rank, &t->err);
     j->o.lora.rank = rc ? 0 : (size_t)rank;

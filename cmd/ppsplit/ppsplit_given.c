@@ -142,7 +142,11 @@ static void take_frozen(struct split_job *j, const struct pp_manifest *m)
     if (!m->model.lora.there || j->o.lora.rank)
         return;
     j->o.lora = m->model.lora.of;
-    j->o.lora.targets = pp_arena_strdup(&j->p.arena, j->o.lora.targets);
+    const char **texts[] = {&j->o.lora.targets, &j->o.lora.ranks,
+                            &j->o.lora.layers};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (*texts[i])
+            *texts[i] = pp_arena_strdup(&j->p.arena, *texts[i]);
 }
 
 void split_take_assumptions(struct split_job *j, const struct pp_manifest *m)

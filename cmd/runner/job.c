@@ -206,6 +206,8 @@ static int list_stages(struct runner *p)
         p->roles[i] = m->model.units[i].role;
     if (m->model.lora.there)
         p->model.lora = &m->model.lora.of;
+    if (p->model.lora && pp_lora_check(p->model.lora, &p->tool->err))
+        return pp_fail_at(&p->tool->err, "/model/lora: ");
     if (m->model.has_frozen) {
         p->model.roles = p->roles;
         p->generator.roles = p->roles + pp_model_n_own(&p->model);
@@ -273,6 +275,30 @@ static int fail_weights(const struct runner *p, const char *source)
                    source);
 }
 
+/* Compares the adapters of a unit with those of the option. */
+static int match_adapters(struct runner *p, struct pp_unit_id u,
+                          const struct pp_lora *l)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    const struct pp_lora *want = p->model.lora;
+    const char *dir = p->options.adapter;
+    pp_unit_params(&p->model, u, table);
+    for (size_t i = 0; u.kind == PP_UNIT_LAYER && i < PP_N_ADAPTED; i++) {
+        const char *name = table[pp_lora_slots[i]].name;
+        size_t rank = pp_lora_rank(l, name), planned = pp_lora_rank(want, name);
+        double scale = pp_lora_scale(l, name),
+               wanted = pp_lora_scale(want, name);
+        if (table[PP_P_ADAPTERS + 2 * i].name[0] &&
+            (rank != planned || scale != wanted))
+            return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                           "--adapter: '%s' has rank %zu and scale %g, but the "
+                           "plan has rank %zu and scale %g for '%s'; make it "
+                           "with ppsplit --lora '%s'",
+                           dir, rank, scale, planned, wanted, name, dir);
+    }
+    return 0;
+}
+
 /* Adds the adapter that training starts from. It must have the tensors of the
  * plan, and their factor. */
 static int open_adapter(struct runner *p)
@@ -294,14 +320,10 @@ static int open_adapter(struct runner *p)
     if (pp_adapter_config_read(dir, &p->manifest.arena, &l, &dropout, err) ||
         pp_tensors_add(p->weights, path, "", err))
         return -1;
-    return l.rank == want->rank && pp_lora_scale(&l) == pp_lora_scale(want)
-               ? 0
-               : pp_fail(err, PP_EXIT_INPUT,
-                         "--adapter: '%s' has rank %zu and scale %g, but the "
-                         "plan has rank %zu and scale %g; make it with ppsplit "
-                         "--lora '%s'",
-                         dir, l.rank, pp_lora_scale(&l), want->rank,
-                         pp_lora_scale(want), dir);
+    for (size_t i = 0; i < pp_model_n_units(&p->model); i++)
+        if (match_adapters(p, pp_model_unit(&p->model, i), &l))
+            return -1;
+    return 0;
 }
 
 /* Leaves the base of adapters in its files, if a CPU reads it there: not if

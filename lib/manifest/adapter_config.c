@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "manifest/adapter_config.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,17 +16,14 @@
  * "none". Files have other keys too, which change nothing for us. */
 static const char *const unknown[] = {
     "alora_invocation_tokens",
-    "alpha_pattern",
     "arrow_config",
     "bias",
     "corda_config",
     "exclude_modules",
     "layer_replication",
-    "layers_to_transform",
     "lora_bias",
     "megatron_config",
     "modules_to_save",
-    "rank_pattern",
     "target_parameters",
     "trainable_token_indices",
     "use_bdlora",
@@ -101,6 +100,74 @@ static int read_targets(const struct pp_value *root, struct pp_arena *a,
     return n ? 0 : pp_value_fail(&at, "there are no targets");
 }
 
+/* Appends a word to a list. */
+static void add_word(struct pp_arena *a, const char **list, const char *word)
+{
+    *list = pp_arena_printf(a, "%s%s%s", *list ? *list : "", *list ? "+" : "",
+                            word);
+}
+
+/* Appends the ranks, or the alphas, that a pattern gives to names. */
+static int read_pattern(const struct pp_value *root, const char *key,
+                        bool are_ranks, struct pp_arena *a, struct pp_lora *l)
+{
+    struct pp_value at, item;
+    const char *name;
+    json_t *value;
+    double x;
+    if (!pp_config_find_set(root, key, &at))
+        return 0;
+    if (pp_value_is_object(&at))
+        return -1;
+    json_object_foreach(at.value, name, value)
+    {
+        if (pp_value_member(&at, name, &item) ||
+            pp_value_real(&item, are_ranks,
+                          are_ranks ? INT32_MAX : PP_MOST_ALPHA, &x))
+            return -1;
+        if (strpbrk(name, "\\^$*+?()[]{}|,:") || (are_ranks && x != floor(x)))
+            return pp_value_fail(&item, are_ranks && x != floor(x)
+                                            ? "is not a whole number"
+                                            : "regular expressions are not "
+                                              "known; list the names");
+        add_word(a, &l->ranks,
+                 are_ranks ? pp_arena_printf(a, "%s:%.0f", name, x)
+                           : pp_arena_printf(a, "%s::%.12g", name, x));
+    }
+    return 0;
+}
+
+/* Reads the layers that have adapters: a number or a list. */
+static int read_layers(const struct pp_value *root, struct pp_arena *a,
+                       struct pp_lora *l)
+{
+    struct pp_value at, item;
+    const char *pattern;
+    size_t n = 1;
+    int64_t layer;
+    if (!pp_config_find_set(root, "layers_to_transform", &at))
+        return 0;
+    bool is_list = json_is_array(at.value);
+    if (is_list && pp_value_array(&at, &n))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        item = is_list ? pp_value_item(&at, i) : at;
+        if (pp_value_int(&item, 0, 99999999, &layer))
+            return -1;
+        add_word(a, &l->layers, pp_arena_printf(a, "%" PRId64, layer));
+    }
+    if (!pp_config_find_set(root, "layers_pattern", &at))
+        return 0;
+    if (json_is_array(at.value) && json_array_size(at.value) == 1)
+        at = pp_value_item(&at, 0);
+    if (pp_value_text(&at, &pattern))
+        return -1;
+    return !strcmp(pattern, "layers") || !strcmp(pattern, "h")
+               ? 0
+               : pp_value_fail(&at, "'%.*s' is not the list of layers",
+                               PP_VALUE_QUOTE, pattern);
+}
+
 static int read_adapter(const struct pp_value *root, struct pp_arena *a,
                         struct pp_lora *l, bool *dropout)
 {
@@ -109,7 +176,10 @@ static int read_adapter(const struct pp_value *root, struct pp_arena *a,
     *l = (struct pp_lora){.rank = PP_LORA_RANK, .alpha = PP_LORA_ALPHA};
     if (pp_config_only_text(root, "peft_type", "LORA") || check_known(root) ||
         read_targets(root, a, l) || pp_config_opt_size(root, "r", &l->rank) ||
-        pp_config_opt_bool(root, "use_rslora", &l->rslora))
+        pp_config_opt_bool(root, "use_rslora", &l->rslora) ||
+        read_pattern(root, "rank_pattern", true, a, l) ||
+        read_pattern(root, "alpha_pattern", false, a, l) ||
+        read_layers(root, a, l))
         return -1;
     if (pp_config_find_set(root, "lora_alpha", &at) &&
         pp_value_real(&at, 0, PP_MOST_ALPHA, &l->alpha))
@@ -222,6 +292,27 @@ static void write_targets(const struct pp_model *m, struct pp_json_writer *w)
     pp_arena_finish(&a);
 }
 
+/* Writes the ranks, or the alphas, of products that have their own. */
+static void write_pattern(const struct pp_lora *l, const char *key,
+                          bool are_ranks, struct pp_json_writer *w)
+{
+    struct pp_lora_word x;
+    const char *at = l->ranks ? l->ranks : "";
+    char name[PP_FQN_TEXT];
+    pp_json_object(w, key, PP_JSON_BROKEN);
+    for (size_t n; *at; at += n + (at[n] == '+')) {
+        n = strcspn(at, "+");
+        if (!pp_lora_word(at, n, &x) || x.length >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)x.length, x.name);
+        if (are_ranks && x.rank)
+            pp_json_uint(w, name, x.rank);
+        if (!are_ranks && x.alpha >= 0)
+            pp_json_real(w, name, x.alpha);
+    }
+    pp_json_end(w);
+}
+
 int pp_adapter_config_text(const struct pp_model *m, const char *base,
                            char **text, struct pp_err *err)
 {
@@ -231,6 +322,7 @@ int pp_adapter_config_text(const struct pp_model *m, const char *base,
         return pp_fail_errno(err, PP_ADAPTER_CONFIG);
     struct pp_json_writer w = {.f = f, .indent = 2};
     pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    write_pattern(m->lora, "alpha_pattern", false, &w);
     pp_json_string(&w, "base_model_name_or_path", base);
     pp_json_string(&w, "bias", "none");
     pp_json_bool(&w, "fan_in_fan_out",
@@ -240,6 +332,7 @@ int pp_adapter_config_text(const struct pp_model *m, const char *base,
     pp_json_real(&w, "lora_dropout", 0);
     pp_json_string(&w, "peft_type", "LORA");
     pp_json_uint(&w, "r", m->lora->rank);
+    write_pattern(m->lora, "rank_pattern", true, &w);
     write_targets(m, &w);
     pp_json_string(&w, "task_type", m->scores ? "SEQ_CLS" : "CAUSAL_LM");
     pp_json_bool(&w, "use_rslora", m->lora->rslora);

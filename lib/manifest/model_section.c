@@ -126,6 +126,8 @@ static const struct pp_doc_field lora_fields[] = {
     {"alpha", PP_REAL, PP_NEEDED, AT(of.alpha), .most = PP_MOST_ALPHA},
     {"rslora", PP_FLAG, PP_OPTIONAL, AT(of.rslora)},
     {"targets", PP_STRING, PP_NEEDED, AT(of.targets)},
+    {"ranks", PP_STRING, PP_OPTIONAL, AT(of.ranks)},
+    {"layers", PP_STRING, PP_OPTIONAL, AT(of.layers)},
     {NULL},
 };
 #undef AT

@@ -2,7 +2,9 @@
 #include "model/lora.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/part_shapes.h"
@@ -12,12 +14,6 @@ const int pp_lora_slots[PP_N_ADAPTED] = {
     PP_P_Q,    PP_P_K,   PP_P_V,   PP_P_O,    PP_P_GATE, PP_P_UP,
     PP_P_DOWN, PP_P_Q_A, PP_P_Q_B, PP_P_KV_A, PP_P_KV_B,
 };
-
-double pp_lora_scale(const struct pp_lora *l)
-{
-    double rank = (double)l->rank;
-    return l->alpha / (l->rslora ? sqrt(rank) : rank);
-}
 
 /* Returns the length of a tensor's name without ".weight". */
 static size_t module_length(const char *tensor)
@@ -36,15 +32,138 @@ static bool word_names(const char *word, size_t n, const char *tensor)
     return n == length || tensor[length - n - 1] == '.';
 }
 
+/* Returns the next word of a list, after a word of *n characters, and sets *n;
+ * NULL at the end. */
+static const char *next_word(const char *word, size_t *n)
+{
+    word += *n;
+    word += *n > 0 && *word == '+';
+    *n = strcspn(word, "+");
+    return *n > 0 ? word : NULL;
+}
+
+#define FOR_WORDS(word, n, list)                           \
+    for (const char *word = (n = 0, (list) ? (list) : ""); \
+         (word = next_word(word, &(n)));)
+
+/* Returns the number of the layer in a name: the last of its parts that are
+ * numbers, or SIZE_MAX. */
+static size_t layer_of(const char *name)
+{
+    size_t layer = SIZE_MAX;
+    for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+        size_t n = strspn(dot + 1, "0123456789");
+        if (n > 0 && dot[1 + n] == '.')
+            layer = strtoul(dot + 1, NULL, 10);
+    }
+    return layer;
+}
+
 static bool is_target(const struct pp_lora *l, const char *tensor)
 {
+    size_t n, layer = layer_of(tensor);
     bool found = !strcmp(l->targets, PP_LORA_ALL);
-    for (const char *at = l->targets; *at && !found; at += *at == '+') {
-        size_t n = strcspn(at, "+");
-        found = word_names(at, n, tensor);
-        at += n;
+    bool here = !l->layers || !*l->layers;
+    FOR_WORDS(word, n, l->layers)
+    here |= strtoul(word, NULL, 10) == layer;
+    FOR_WORDS(word, n, l->targets)
+    found |= word_names(word, n, tensor);
+    return found && here;
+}
+
+bool pp_lora_word(const char *word, size_t n, struct pp_lora_word *out)
+{
+    size_t length = strcspn(word, ":");
+    const char *at = word + length;
+    char *end;
+    *out = (struct pp_lora_word){word, length, 0, -1};
+    if (length == 0 || length >= n)
+        return false;
+    if (at[1] >= '1' && at[1] <= '9') {
+        out->rank = strtoul(at + 1, &end, 10);
+        at = end;
+    } else {
+        at++;
     }
+    if (*at == ':' && at[1] >= '0' && at[1] <= '9') {
+        out->alpha = strtod(at + 1, &end);
+        at = end;
+    }
+    return at == word + n && out->rank <= INT32_MAX &&
+           out->alpha <= PP_MOST_ALPHA;
+}
+
+/* Reports whether a word of a list gives a product what one before it does. */
+static bool is_repeated(const char *list, const struct pp_lora_word *w)
+{
+    struct pp_lora_word x;
+    size_t n;
+    FOR_WORDS(word, n, list)
+    if (word == w->name)
+        return false;
+    else if (pp_lora_word(word, n, &x) && x.length == w->length &&
+             !strncmp(x.name, w->name, x.length) &&
+             ((x.rank && w->rank) || (x.alpha >= 0 && w->alpha >= 0)))
+        return true;
+    return false;
+}
+
+int pp_lora_check(const struct pp_lora *l, struct pp_err *err)
+{
+    struct pp_lora_word w;
+    size_t n;
+    FOR_WORDS(word, n, l->ranks)
+    if (!pp_lora_word(word, n, &w))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%.*s' is none of NAME:RANK, NAME:RANK:ALPHA and "
+                       "NAME::ALPHA",
+                       (int)n, word);
+    else if (is_repeated(l->ranks, &w))
+        return pp_fail(err, PP_EXIT_INPUT, "'%.*s' is there twice",
+                       (int)w.length, word);
+    FOR_WORDS(word, n, l->layers)
+    if (strspn(word, "0123456789") != n || n > 9)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%.*s' is not the number of a layer", (int)n, word);
+    return 0;
+}
+
+/* Returns the rank and alpha of a product. */
+static struct pp_lora_word settings_of(const struct pp_lora *l,
+                                       const char *name)
+{
+    struct pp_lora_word found = {.alpha = -1}, w;
+    size_t n;
+    FOR_WORDS(word, n, l->ranks)
+    if (pp_lora_word(word, n, &w) && word_names(word, w.length, name)) {
+        found.rank = found.rank ? found.rank : w.rank;
+        found.alpha = found.alpha >= 0 ? found.alpha : w.alpha;
+    }
+    found.rank = found.rank ? found.rank : l->rank;
+    found.alpha = found.alpha >= 0 ? found.alpha : l->alpha;
     return found;
+}
+
+size_t pp_lora_rank(const struct pp_lora *l, const char *name)
+{
+    return settings_of(l, name).rank;
+}
+
+double pp_lora_scale(const struct pp_lora *l, const char *name)
+{
+    const struct pp_lora_word s = settings_of(l, name);
+    double rank = (double)s.rank;
+    return s.alpha / (l->rslora ? sqrt(rank) : rank);
+}
+
+size_t pp_lora_most(const struct pp_lora *l)
+{
+    struct pp_lora_word w;
+    size_t n, most = l->rank;
+    FOR_WORDS(word, n, l->ranks)
+    if (pp_lora_word(word, n, &w))
+        most = w.rank > most ? w.rank : most;
+    return most;
 }
 
 bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot)
@@ -75,9 +194,10 @@ static void add_adapter(const struct pp_lora *l,
 {
     bool rows = of->split == PP_SPLIT_ROWS,
          cols = of->split == PP_SPLIT_COLUMNS;
-    set_matrix(&ab[0], l->rank, of->cols,
-               cols ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE, cols ? of->n_parts : 1);
-    set_matrix(&ab[1], of->rows, l->rank, rows ? PP_SPLIT_ROWS : PP_SPLIT_NONE,
+    size_t rank = pp_lora_rank(l, of->name);
+    set_matrix(&ab[0], rank, of->cols, cols ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE,
+               cols ? of->n_parts : 1);
+    set_matrix(&ab[1], of->rows, rank, rows ? PP_SPLIT_ROWS : PP_SPLIT_NONE,
                rows ? of->n_parts : 1);
     ab[0].init = PP_INIT_BY_INPUTS;
     ab[1].init = PP_INIT_ZEROS;
@@ -154,16 +274,18 @@ static int check_word(const struct pp_model *m, const char *word, size_t length,
 static int check_targets(const struct pp_model *m, struct pp_err *err)
 {
     bool all = !strcmp(m->lora->targets, PP_LORA_ALL);
+    size_t n;
     if (all && m->moe.n_experts)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'" PP_LORA_ALL "' names experts and routers, which "
                        "cannot have adapters; name products of attention");
-    for (const char *at = m->lora->targets; !all && *at; at += *at == '+') {
-        size_t n = strcspn(at, "+");
-        if (check_word(m, at, n, err))
-            return -1;
-        at += n;
-    }
+    FOR_WORDS(word, n, all ? NULL : m->lora->targets)
+    if (check_word(m, word, n, err))
+        return -1;
+    FOR_WORDS(word, n, m->lora->layers)
+    if (strtoul(word, NULL, 10) >= m->n_layers)
+        return pp_fail(err, PP_EXIT_INPUT, "layer '%.*s' is none of %zu",
+                       (int)n, word, m->n_layers);
     return 0;
 }
 
@@ -190,7 +312,7 @@ int pp_lora_freeze(const struct pp_model *m, bool *frozen, struct pp_err *err)
     bool any = false;
     if (part)
         return pp_fail(err, PP_EXIT_INPUT, "%s cannot have adapters", part);
-    if (check_targets(m, err))
+    if (pp_lora_check(m->lora, err) || check_targets(m, err))
         return -1;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         frozen[i] |= !has_adapter(m, pp_model_unit(m, i));

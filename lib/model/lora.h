@@ -33,14 +33,37 @@ struct pp_lora {
     /* PP_LORA_ALL, or names with '+' between them: a name is that of a product,
      * "model.layers.0.self_attn.q_proj", or how it ends behind a dot. */
     const char *targets;
+    /* NULL or "", or words NAME:RANK, NAME:RANK:ALPHA or NAME::ALPHA with '+'
+     * between them: the rank and alpha of products with that name, each by the
+     * first word that has it. */
+    const char *ranks;
+    /* NULL or "": all; or the numbers of the layers with '+' between them. */
+    const char *layers;
 };
 
 /* The products that may have adapters, by slot. Adapter number i has A in slot
  * PP_P_ADAPTERS + 2 i, and B in the next. */
 extern const int pp_lora_slots[PP_N_ADAPTED];
 
-/* Returns the factor of B A x. */
-double pp_lora_scale(const struct pp_lora *l);
+/* Checks the words of ranks and layers. Other functions read what is checked.
+ */
+int pp_lora_check(const struct pp_lora *l, struct pp_err *err) PP_MUST_USE;
+
+/* Takes the name, the rank and the alpha of a word of ranks, of n characters.
+ * Of the last two, 0 and a negative number are not given. Returns false if that
+ * is no such word. */
+struct pp_lora_word {
+    const char *name;
+    size_t length, rank;
+    double alpha;
+};
+bool pp_lora_word(const char *word, size_t n, struct pp_lora_word *out);
+
+/* Return the rank of the adapter of a product, by its name or that of its
+ * weight, and the factor of B A x; and the largest rank of all. */
+size_t pp_lora_rank(const struct pp_lora *l, const char *name);
+double pp_lora_scale(const struct pp_lora *l, const char *name);
+size_t pp_lora_most(const struct pp_lora *l);
 
 /* Adds A and B to the table of a layer that is trained, and freezes the others.
  * The table has the names of its tensors. */

@@ -234,7 +234,7 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(s, u, b, &w);
         if (m->lora && pp_unit_role(m, u) == PP_ROLE_TRAINED) {
-            w.token += (double)(tp * m->lora->rank * b->element_bytes);
+            w.token += (double)(tp * pp_lora_most(m->lora) * b->element_bytes);
             w.fixed += PP_LINE_BYTES;
         }
         w.token += (double)exchanged(s, &w, b);

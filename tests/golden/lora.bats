@@ -15,7 +15,7 @@ setup() {
 
 # plan CASE [OPTION...]: a step takes every bin.
 plan() {
-    ppsplit -q "${@:2}" "$GOLDEN/$1/model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
+    ppsplit -q "${@:2}" "$GOLDEN/${1%-patterns}/model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
 }
 
 # train CASE STEPS [OPTION...]
@@ -47,6 +47,17 @@ agrees() {
     losses "$1" 1e-8
 }
 
+# merged CASE: the loss of the merged model is that of the model with its adapter.
+merged() {
+    plan "$1" -p 1 --lora "$GOLDEN/lora/$1"
+    rm -rf merged
+    pprun -q --merge merged --adapter "$GOLDEN/lora/$1" plan.json
+    ppsplit -q -p 1 merged | ppsched -q -s gpipe -m "$BINS" >whole.json
+    pprun -q --data packed --steps 1 --lr 0 --dtype fp64 whole.json >steps.jsonl
+    jq -se '.[0].losses[0] / .[1].loss - 1 | fabs < 1e-7' \
+        "$GOLDEN/lora/$1/expected.json" steps.jsonl
+}
+
 @test "adapters of all products of Llama, Qwen3 and OLMo 2" {
     agrees llama
     agrees qwen3
@@ -70,6 +81,29 @@ agrees() {
     agrees qwen3-moe
     agrees gpt-oss
     agrees deepseek-v3
+}
+
+@test "ranks and scales of some products, in some layers" {
+    agrees llama-patterns
+    jq -e '.model.lora | .layers == "0+2+3" and
+        .ranks == "layers.2.mlp.down_proj:1+q_proj:4+k_proj::7+layers.0.self_attn.q_proj::9+q_proj::3"' \
+        plan.json
+    # Our file has the same adapters, and the plan of it the same numbers.
+    train llama-patterns 2 --save saved
+    jq -e '.rank_pattern == {"layers.2.mlp.down_proj": 1, q_proj: 4} and
+        .alpha_pattern == {k_proj: 7, q_proj: 3, "layers.0.self_attn.q_proj": 9} and
+        (.target_modules | length) == 18' saved/latest/adapter_config.json
+    plan llama-patterns -p 1 --lora saved/latest
+    train llama-patterns 4 --resume saved
+    jq -se --slurpfile want "$GOLDEN/lora/llama-patterns/expected.json" '
+        (.[1].loss / $want[0].losses[3] - 1 | fabs) < 1e-8' steps.jsonl
+    merged llama-patterns
+    # The comparison sees a scale that is another product's.
+    plan llama-patterns -p 1 --lora "$GOLDEN/lora/llama-patterns"
+    jq '.model.lora.ranks |= sub("k_proj::7"; "v_proj::7")' plan.json >other.json
+    run -2 --separate-stderr pprun -q --data packed --steps 1 \
+        --adapter "$GOLDEN/lora/llama-patterns" other.json
+    [[ $stderr == *"but the plan has rank 2 and scale 3.53553 for 'model.layers.0.self_attn.k_proj.weight'"* ]]
 }
 
 @test "the base is PEFT's without adapters" {
@@ -240,17 +274,6 @@ in_place() {
     [[ $stderr == *"saved/step-00000004: was made beside other weights; see --weights" ]]
 }
 
-# merged CASE: the loss of the merged model is that of the model with its adapter.
-merged() {
-    plan "$1" -p 1 --lora "$GOLDEN/lora/$1"
-    rm -rf merged
-    pprun -q --merge merged --adapter "$GOLDEN/lora/$1" plan.json
-    ppsplit -q -p 1 merged | ppsched -q -s gpipe -m "$BINS" >whole.json
-    pprun -q --data packed --steps 1 --lr 0 --dtype fp64 whole.json >steps.jsonl
-    jq -se '.[0].losses[0] / .[1].loss - 1 | fabs < 1e-7' \
-        "$GOLDEN/lora/$1/expected.json" steps.jsonl
-}
-
 @test "a merge replaces and removes nothing" {
     local plan=plan.json adapter=$GOLDEN/lora/llama
     ppsplit -q -p 1 --lora "$adapter" "$GOLDEN/llama/model" >split.json
@@ -302,17 +325,25 @@ merged() {
 
 @test "adapters that are refused" {
     local change
-    for change in 'use_dora = true' 'bias = "all"' 'layers_to_transform = [1]' \
-        'rank_pattern = {"q_proj": 4}' 'modules_to_save = ["lm_head"]' \
+    for change in 'use_dora = true' 'bias = "all"' 'layers_to_transform = [4]' \
+        'rank_pattern = {"q.*": 4}' 'alpha_pattern = {"q_proj": -1}' \
+        'rank_pattern = {"q_proj": 1.5}' \
+        'layers_pattern = "blocks" | .layers_to_transform = 1' 'modules_to_save = ["lm_head"]' \
         'init_lora_weights = "pissa"' 'target_modules = ".*_proj"' \
         'peft_type = "IA3"' 'target_modules = ["lm_head"]'; do
         mkdir -p bad
         jq ".$change" "$GOLDEN/lora/llama/adapter_config.json" >bad/adapter_config.json
         run -2 --separate-stderr ppsplit -q -p 1 --lora bad "$GOLDEN/llama/model"
         [[ ${#stderr_lines[@]} -eq 1 ]]
-        [[ $stderr == *"${change%% *}"* || $stderr == *"'lm_head' names experts"* ]]
+        [[ $stderr == *"${change%% *}"* || $stderr == *"'lm_head' names experts"* ||
+            $stderr == *"layer '4' is none of 4" ]]
     done
     run -2 --separate-stderr ppsplit -q -p 1 --lora rank=0 "$GOLDEN/llama/model"
+    for change in ranks=q_proj ranks=:4 ranks=q_proj:0 ranks=q_proj:4:x \
+        ranks=q_proj:4+q_proj:5 layers=1-2 layers=x; do
+        run -2 --separate-stderr ppsplit -q -p 1 --lora "$change" "$GOLDEN/llama/model"
+        [[ $stderr == "ppsplit: --lora: '"*"'"* ]]
+    done
     run -2 --separate-stderr ppsplit -q -p 1 --lora targets=x_proj "$GOLDEN/llama/model"
     [ "$stderr" = "ppsplit: --lora: 'x_proj' names no product of a layer" ]
     run -2 --separate-stderr ppsplit -q -p 1 --lora rank=2 "$GOLDEN/mixtral/model"

@@ -106,7 +106,7 @@ static int put_sum(const struct merge *g, const struct pp_tensor *x,
                    struct pp_err *err)
 {
     size_t rows = (size_t)x->dims[0], cols = (size_t)x->dims[1];
-    size_t rank = g->m->lora->rank, bytes = pp_dtype_bytes(x->dtype);
+    size_t rank = (size_t)add->a->dims[0], bytes = pp_dtype_bytes(x->dtype);
     bool turned = add->of.transposed;
     double *left = read_factor(turned ? add->a : add->b, turned, err);
     double *right = read_factor(turned ? add->b : add->a, turned, err);
@@ -117,7 +117,7 @@ static int put_sum(const struct merge *g, const struct pp_tensor *x,
         if (rc)
             break;
         add_row(row, left + i * rank, right, rank, cols,
-                pp_lora_scale(g->m->lora));
+                pp_lora_scale(g->m->lora, add->of.name));
         pp_elements_convert(row, bytes, row, sizeof *row, cols);
         rc = pp_tensor_writer_put(w, row, cols * bytes, err);
     }

@@ -83,7 +83,8 @@ static size_t laid_out_rows(const struct pp_layer *l, size_t tokens)
 static size_t narrow_bytes(const struct pp_layer *l, size_t tokens)
 {
     return l->n_adapters
-               ? pp_line_bytes(tokens * l->env->shard.model->lora->rank *
+               ? pp_line_bytes(tokens *
+                               pp_lora_most(l->env->shard.model->lora) *
                                l->env->kernels->element_bytes)
                : 0;
 }

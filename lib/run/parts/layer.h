@@ -17,11 +17,12 @@
 #include "run/parts/env.h"
 #include "run/parts/microbatch.h"
 
-/* An adapter of a layer: the slots of W and of A, before B, and the rows of W
- * on this rank. */
+/* An adapter of a layer: the slots of W and of A, before B, the rows of W on
+ * this rank, those of A, and the factor of B A x. */
 struct pp_adapter {
     int weight, a;
-    size_t rows;
+    size_t rows, rank;
+    double scale;
 };
 
 /* One unit bound to its parameters on one rank. */

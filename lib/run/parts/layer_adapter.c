@@ -7,7 +7,6 @@
  * memory: two products of that width. */
 #include "run/parts/layer_impl.h"
 
-#include "model/lora.h"
 #include "run/parameters/parameters.h"
 
 /* A and B of one of the tensors of a product, whose outputs begin at element
@@ -33,7 +32,7 @@ static bool find_branch(const struct pp_call *c, const struct pp_product *p,
         .a = c->w[of->a],
         .b = c->w[of->a + 1],
         .first = first,
-        .rank = c->m->lora->rank,
+        .rank = of->rank,
         .ldx = p->ldx ? p->ldx : p->in,
         .ldy = p->ldy ? p->ldy : p->out,
     };
@@ -56,7 +55,7 @@ static void *narrow_x(const struct pp_call *c, const struct pp_product *p,
 {
     PP_RUN(c, linear_fwd, c->narrow, x, b->a, NULL, NULL, N, p->in, b->rank,
            b->rank, b->ldx);
-    PP_RUN(c, scale_by, c->narrow, pp_lora_scale(c->m->lora), N * b->rank);
+    PP_RUN(c, scale_by, c->narrow, b->of->scale, N * b->rank);
     return c->narrow;
 }
 
@@ -65,7 +64,7 @@ static void *narrow_dy(const struct pp_call *c, const struct branch *b,
 {
     PP_RUN(c, linear_bwd_input, c->narrow, pp_at(c, dy, b->first), b->b, NULL,
            N, b->rank, b->of->rows, b->rank, b->ldy);
-    PP_RUN(c, scale_by, c->narrow, pp_lora_scale(c->m->lora), N * b->rank);
+    PP_RUN(c, scale_by, c->narrow, b->of->scale, N * b->rank);
     return c->narrow;
 }
 

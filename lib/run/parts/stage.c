@@ -51,9 +51,12 @@ static void bind_adapters(struct pp_layer *l,
         int weight = pp_lora_slots[i], a = PP_P_ADAPTERS + 2 * (int)i;
         const struct pp_parameter *b =
             pp_parameters_find(params, copy, l->number, (size_t)a + 1);
-        if (b)
-            l->adapters[l->n_adapters++] =
-                (struct pp_adapter){weight, a, b->piece.rows};
+        const struct pp_parameter *w =
+            pp_parameters_find(params, copy, l->number, (size_t)weight);
+        if (b && w)
+            l->adapters[l->n_adapters++] = (struct pp_adapter){
+                weight, a, b->piece.rows, b->piece.cols,
+                pp_lora_scale(l->env->shard.model->lora, w->info.name)};
     }
 }
 
