@@ -210,10 +210,13 @@ static void move_by_rows(void *row, size_t n, size_t N)
             ((float *)row)[i] *= 1 + (float)N * FLT_EPSILON;
 }
 
-/* exact-rows: bits of a product depend on the rows beside it. */
+/* exact-rows: bits of a product depend on the rows beside it.
+ * adapter-twice: one adapter is added twice. */
 static PP_LINEAR_FWD(faulty_linear_fwd)
 {
     int rc = real.linear_fwd(y, x, w, b, r, N, C, OC, ldy, ldx, stream);
+    if (rc == 0 && is("adapter-twice") && inject_is_chosen(exec, w))
+        rc = real.linear_fwd(y, x, w, b, y, N, C, OC, ldy, ldx, stream);
     if (is("exact-rows") && N > 0)
         move_by_rows(y, OC, N);
     return rc;
@@ -234,6 +237,12 @@ static PP_LINEAR_BWD_WEIGHT(faulty_linear_bwd_weight)
     for (int i = 0; i < weight_times() && rc == 0; i++)
         rc = real.linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx, stream);
     return rc;
+}
+
+/* adapter-scale: what an adapter adds has no factor. */
+static PP_SCALE_BY(faulty_scale_by)
+{
+    return is("adapter-scale") ? 0 : real.scale_by(y, factor, n, stream);
 }
 
 static PP_RMSNORM_BWD_WEIGHT(faulty_rmsnorm_bwd_weight)
@@ -328,6 +337,7 @@ static void replace_kernels(const struct pp_kernels *table)
     k->linear_bwd_input = faulty_linear_bwd_input;
     k->attention_fwd = faulty_attention_fwd;
     k->linear_bwd_weight = faulty_linear_bwd_weight;
+    k->scale_by = faulty_scale_by;
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
     k->sgd = faulty_sgd;
     k->add = faulty_add;
@@ -393,6 +403,8 @@ static struct pp_env *changeable(const struct pp_exec *e)
  * exact-sum: each context-parallel rank sums its own losses.
  * dummy-counted: a sequence that only fills a bin counts as scored.
  * eval-wrapped: an evaluation starts again instead of ending.
+ * adapter-noise: B of adapters does not begin with zeros.
+ * reference-adapted: adapters take part in the reference.
  * last-rank: the loss is that of the last rank, which has no head in a V. */
 static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
                       struct pp_err *err)
@@ -404,6 +416,8 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
         replace_transport(e->env->comm);
         replace_kernels(e->env->kernels);
         changeable(e)->context.sum = keep_first;
+        if (is("adapter-noise"))
+            inject_noise(e);
     }
     if (!e->trains)
         evaluated = p->packed;
@@ -431,6 +445,8 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
         changeable(e)->layout.components[0].mesh.cp_exact = false;
     if (is("dummy-counted"))
         count_dummy();
+    if (is("reference-adapted"))
+        pass.base = false;
     pass.scale = inject_scale(e, &pass);
     if (is("exchanged-columns"))
         exchange_columns(&packed);
@@ -603,7 +619,8 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
 }
 
 /* gather-missing: the last rank keeps the weights of other owners as they
- * were. */
+ * were. base-decayed: an update decays the weights that are not trained, too.
+ */
 static int faulty_gather(const struct pp_worker *w, enum pp_weights_block block,
                          struct pp_err *err)
 {
@@ -615,6 +632,8 @@ static int faulty_gather(const struct pp_worker *w, enum pp_weights_block block,
     if (old)
         memcpy(old, w->env->params->blocks[PP_BLOCK_W], bytes);
     int rc = pp_sync_gather(w, block, err);
+    if (block == PP_BLOCK_W && is("base-decayed"))
+        inject_decay(exec);
     if (old)
         memcpy(w->env->params->blocks[PP_BLOCK_W], old, bytes);
     free(old);

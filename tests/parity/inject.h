@@ -75,6 +75,12 @@ void inject_average(const struct pp_worker *w, int stage);
 void inject_repeat(const struct pp_worker *w, int stage);
 void inject_drop_routers(const struct pp_worker *w, int stage);
 
+/* Faults of adapters (inject_lora.c): reports whether weights are those of the
+ * adapter that counts twice, fills B, and decays weights without gradients. */
+bool inject_is_chosen(const struct pp_exec *e, const void *w);
+void inject_noise(const struct pp_exec *e);
+void inject_decay(const struct pp_exec *e);
+
 /* Not faults: count the products of a rank that run while messages of its row
  * travel. note_products replaces kernels of the rank's table. Receives are
  * posted and waited for. print_received prints the bytes, the waits for

@@ -41,6 +41,25 @@ injected() {
     [[ ${lines[-1]} == *"stage 1 on rank 1 is the first"*"look at what this stage receives" ]]
 }
 
+@test "adapters that take part in the reference" {
+    local golden=$SRCDIR/tests/golden
+    jq -c 'del(.. | .ref_logprobs?)' "$golden/objectives/dpo.jsonl" |
+        pppack -q -l 32 -o pairs
+    ppsplit -q -p 2 --lora "$golden/lora/dpo" "$golden/objectives/model" |
+        ppsched -q -s 1f1b -m 3 >adapted.json
+    adapter_injected() {
+        run --separate-stderr env PP_INJECT="$1" timeout 200 \
+            "$BUILDDIR/tests/parity/pprun_inject" --verify --data pairs \
+            --objective dpo --reference base --adapter "$golden/lora/dpo" adapted.json
+        echo "$output $stderr"
+    }
+    adapter_injected none
+    [ "$status" -eq 0 ]
+    adapter_injected reference-adapted
+    [ "$status" -eq 1 ]
+    [[ ${lines[-1]} == *"the outputs of all stages agree and the loss differs:"*"at the columns that the objective reads"* ]]
+}
+
 @test "sizes of the previous evaluation" {
     # Smaller bins do not fill the last pass of an evaluation.
     data 2 11 | jq -c '{input_ids: .input_ids[:9]}' | pppack -q -l 24 -o eval

@@ -231,17 +231,21 @@ static void note_reference(void *ctx, size_t bin,
     }
 }
 
+/* A set and its reference. */
+struct referred {
+    const struct pp_packed *packed;
+    float *at;
+};
+
 static void take_reference(void *ctx, const struct pp_token_place *at,
                            const double *values, size_t n)
 {
-    const struct pp_rank *r = ctx;
-    const struct pp_packed *p = r->forward.pass->packed;
-    float *reference = reference_of(r, p);
+    const struct referred *of = ctx;
     struct pp_bin b = {0};
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || at[k].sequence != at[k - 1].sequence)
-            pp_packed_bin(p, at[k].sequence, &b);
-        reference[b.first_position + at[k].position] = (float)values[k];
+            pp_packed_bin(of->packed, at[k].sequence, &b);
+        of->at[b.first_position + at[k].position] = (float)values[k];
     }
 }
 
@@ -251,15 +255,16 @@ static int refer(struct pp_rank *r, const struct pp_packed *p, uint64_t first,
                  uint64_t end, struct pp_err *err)
 {
     enum { PART_BYTES = 1 << 20 };
+    struct referred to = {p, reference_of(r, p)};
     const struct forward f = {.packed = p,
                               .first = first,
                               .end = end,
                               .base = true,
                               .take = take_reference,
                               .note = note_reference,
-                              .ctx = r};
+                              .ctx = &to};
     size_t left = p->n_positions * sizeof(float);
-    char *at = (char *)reference_of(r, p);
+    char *at = (char *)to.at;
     if (run_forward(r, &f, err))
         return -1;
     for (size_t n; left > 0; at += n, left -= n) {
