@@ -497,13 +497,24 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
     pp_host_arena_close(&r->host);
-    void *made[] = {
-        r->metrics,           r->scoring.room,  r->losses,
-        r->eval_losses,       r->mine,          r->sums,
-        r->entries,           r->peak_slots,    r->output_host,
-        r->squares_host,      r->scored.at,     r->scored.values,
-        r->reference,         r->owned_at,      r->env.expert_counts,
-        r->env.expert_routes, r->env.pixel_room};
+    void *made[] = {r->metrics,
+                    r->scoring.room,
+                    r->losses,
+                    r->eval_losses,
+                    r->mine,
+                    r->sums,
+                    r->entries,
+                    r->peak_slots,
+                    r->output_host,
+                    r->squares_host,
+                    r->scored.at,
+                    r->scored.values,
+                    r->reference,
+                    r->env.widened,
+                    r->owned_at,
+                    r->env.expert_counts,
+                    r->env.expert_routes,
+                    r->env.pixel_room};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);
