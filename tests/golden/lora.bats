@@ -183,6 +183,11 @@ prefer() {
     pppack --stats pairs | jq -e '.bins > 2'
     ppscore -q --data pairs --dtype fp64 --logprobs -o scores whole.json
     pppack -q -l 32 --cp 2 --tp 2 -o given --add-column ref_logprobs=scores pairs
+    # An epoch that leaves a bin out has another one than the next.
+    prefer plan.json --data given --steps 7 --last-batch drop
+    jq -c .loss steps.jsonl >want
+    prefer plan.json --reference base --steps 7 --last-batch drop
+    diff want <(jq -c .loss steps.jsonl)
     prefer plan.json --data given --steps 7 --eval given
     jq -c '[.loss, .val_loss, .val_reward_margin]' steps.jsonl >want
     prefer plan.json --reference base --steps 7 --eval pairs --save saved --save-every 6

@@ -278,16 +278,18 @@ static int refer(struct pp_rank *r, const struct pp_packed *p, uint64_t first,
 int pp_rank_refer(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    const uint64_t epoch = pp_packed_epoch(j->data);
-    uint64_t first = (uint64_t)r->microbatches;
-    int64_t steps = j->optim.steps - r->step;
-    uint64_t n = steps > 0 ? (uint64_t)steps * pp_rank_n_losses(r) : 0;
-    /* More than an epoch has all bins, which the first has in order. */
-    if (n >= epoch) {
-        first = 0;
-        n = epoch;
-    }
-    return refer(r, j->data, first, first + n, err) ||
+    const struct pp_packed *data = j->data;
+    /* In its order, without an end of epochs, this has every bin: an epoch that
+     * leaves some out has others than the next. */
+    struct pp_packed all = *data;
+    all.epoch = (struct pp_epoch_order){0};
+    uint64_t first = (uint64_t)r->microbatches, end = all.n_bins;
+    int64_t steps = j->optim.steps > r->step ? j->optim.steps - r->step : 0;
+    if ((uint64_t)steps < pp_packed_epoch(data) / pp_rank_n_losses(r))
+        end = first + (uint64_t)steps * pp_rank_n_losses(r);
+    else
+        data = &all;
+    return refer(r, data, data == &all ? 0 : first, end, err) ||
                    (j->eval && refer(r, j->eval, 0, j->eval->n_bins, err))
                ? -1
                : 0;
