@@ -194,7 +194,7 @@ fails() {
         def least($n): if . < $n then . else $n end;
         (.model.units | map(.workspace_bytes | .[0] * 1024 + .[1]
             + .[2] * (.[3] | least(1024)) | lines) | max) as $workspace |
-        .model as $m | ($m.tensors + 4 + 11 + 1) as $numbers |
+        .model as $m | ($m.tensors + 4 + 13 + 1) as $numbers |
         ((1025 * (8 + 13 * 4) | lines) + 2 * (1024 * $m.rotary_dim / 2 * 4)
             + (8 * ($m.tensors + ($m.params / 65536 | floor)) | lines)
             + 2 * (8 * $numbers | lines)
