@@ -31,6 +31,7 @@ struct node {
     int mode;
     double bound, estimate;
     bool learnt; /* the estimate is by what such plans took */
+    bool stands; /* without recomputation, for any modes too while it fits */
 };
 
 /* Plans of a kind on so many rows, with a mode: the least step of them over
@@ -285,9 +286,13 @@ static void add_shape(struct mesh_search *x, const struct node *of,
                       l.estimate <= any.estimate * (1 + 1e-3);
         if (enough)
             l.bound = fmin(l.bound, any.bound);
-        const struct node n = {of->candidate, shape, mode,
+        const struct node n = {of->candidate,
+                               shape,
+                               mode,
                                fmax(of->bound, l.bound),
-                               fmax(of->bound, l.estimate)};
+                               fmax(of->bound, l.estimate),
+                               false,
+                               enough};
         x->found->n_bounds++;
         if (isfinite(n.bound) && n.bound < longest(x))
             add_node(x, n);
@@ -448,6 +453,18 @@ static void keep_nearest(struct mesh_search *x, const struct pp_mesh_row *row)
     x->found->nearest = *row;
 }
 
+/* Adds the modes that a node stood for, which does not fit: bounds do not count
+ * all memory. */
+static void add_modes(struct mesh_search *x, struct node n)
+{
+    for (n.mode = 0; n.mode <= PP_N_RECOMPUTES; n.mode++) {
+        struct node of_mode = n;
+        of_mode.stands = false;
+        if (n.mode != PP_RECOMPUTE_NONE && has_mode(x, n.mode))
+            add_node(x, of_mode);
+    }
+}
+
 /* Plans a shape of a candidate exactly. */
 static void plan_node(struct mesh_search *x, const struct node *n)
 {
@@ -474,6 +491,8 @@ static void plan_node(struct mesh_search *x, const struct node *n)
         add_row(x, &row);
     } else {
         keep_nearest(x, &row);
+        if (n->stands)
+            add_modes(x, *n);
     }
 }
 
