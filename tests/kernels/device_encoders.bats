@@ -51,7 +51,9 @@ made() {
     # a backward.
     made apart zb-h1 -p 3 --encoder-ranks 1
     made pairs dualpipev -p 2 -c 2 --placement v
-    for name in apart pairs; do
+    # Several stages of the language model on each rank behind it.
+    made behind dualpipev -p 3 -c 2 --placement v --encoder-ranks 1
+    for name in apart pairs behind; do
         PP_EMULATED_JITTER=3 gpu ranks $name.json "${o[@]}"
         same ranks one
     done
