@@ -50,7 +50,7 @@ static void format_encoder(const struct pp_model *m, size_t first, size_t end,
 {
     size_t from = SIZE_MAX, to = 0;
     bool patches = false, projector = false, norm = false;
-    bool both = m->encoders[1].kind != PP_VISION_NONE;
+    bool both = pp_model_n_encoders(m) > 1;
     char text[64] = "";
     if (first >= end)
         return;
@@ -304,7 +304,7 @@ static void print_mesh(const struct pp_split_plan *plan, FILE *f)
 {
     const struct pp_split_request *q = plan->run.request;
     const struct pp_mesh *x = &q->shard.mesh;
-    bool both = q->shard.model->encoders[1].kind != PP_VISION_NONE;
+    bool both = pp_model_n_encoders(q->shard.model) > 1;
     char encoder[192] = "";
     bool divided = pp_mesh_replicas(x) > 1;
     if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1 &&

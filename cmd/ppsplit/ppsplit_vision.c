@@ -151,7 +151,7 @@ static int find_encoder(struct split_job *j, const char *name, size_t *at)
 {
     const struct pp_vision *v = j->p.model.encoders;
     const char *first = pp_vision_part(&v[0]), *second = pp_vision_part(&v[1]);
-    bool both = v[1].kind != PP_VISION_NONE;
+    bool both = pp_model_n_encoders(&j->p.model) > 1;
     *at = 0;
     if (both && !name)
         return tool_usage(&j->p.t,
@@ -172,7 +172,7 @@ static int find_encoder(struct split_job *j, const char *name, size_t *at)
 /* Gives each encoder its mesh. All have one, or none. */
 static int set_meshes(struct split_job *j)
 {
-    size_t at, n = j->p.model.encoders[1].kind != PP_VISION_NONE ? 2 : 1;
+    size_t at, n = pp_model_n_encoders(&j->p.model);
     bool shared = false;
     for (size_t i = 0; i < j->o.n_meshes; i++) {
         if (find_encoder(j, j->o.meshes[i].name, &at))
@@ -283,7 +283,8 @@ static int set_items(struct split_job *j)
 {
     const struct pp_vision *v = j->p.model.encoders;
     struct pp_image_load *of = j->p.request.shard.images;
-    bool hears = pp_vision_hears(&v[0]), both = v[1].kind != PP_VISION_NONE;
+    bool hears = pp_vision_hears(&v[0]);
+    bool both = pp_model_n_encoders(&j->p.model) > 1;
     bool listens = hears || both;
     size_t audio = hears ? 0 : 1;
     if (!listens && (j->o.n_clips || j->o.clip_rows))
@@ -322,9 +323,8 @@ static int check_tokens(struct split_job *j)
 /* Sets how ranks divide the items of each encoder. */
 static void divide_items(struct split_job *j)
 {
-    const struct pp_vision *v = j->p.model.encoders;
     struct pp_layout l = {{{.mesh = j->p.mesh}}, 1};
-    size_t n = v[1].kind != PP_VISION_NONE ? 2 : 1;
+    size_t n = pp_model_n_encoders(&j->p.model);
     for (size_t i = 0; i < n && j->encoders[i].dp; i++) {
         l.components[i].mesh = j->encoders[i];
         l.components[i + 1].mesh = j->p.mesh;

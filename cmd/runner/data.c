@@ -24,7 +24,7 @@ static struct most_items items_of(const struct runner *p,
                                   const struct pp_layout *l, size_t encoder)
 {
     const struct pp_vision *v = &p->model.encoders[encoder];
-    bool exists = v->kind != PP_VISION_NONE;
+    bool exists = encoder < pp_model_n_encoders(&p->model);
     if (!exists && encoder > 0)
         return (struct most_items){0};
     const enum pp_modality modality =

@@ -9,8 +9,8 @@
 static int check_branches(const struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
-    bool two = p->model.encoders[1].kind != PP_VISION_NONE;
-    return two && m->n_components <= PP_MAX_ENCODERS
+    return pp_model_n_encoders(&p->model) > 1 &&
+                   m->n_components <= PP_MAX_ENCODERS
                ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
                          "/components: must name both encoders of '%s' and its "
                          "language model",
@@ -32,11 +32,10 @@ int runner_check_images(const struct runner *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+    for (size_t k = 0; k < pp_model_n_encoders(&p->model); k++) {
         bool apart =
             k < pp_plan_language(pp_manifest_plan(m)) && m->components[k].apart;
-        if (p->model.encoders[k].kind != PP_VISION_NONE &&
-            pp_mesh_check_encoder(apart ? &m->components[k].mesh : NULL,
+        if (pp_mesh_check_encoder(apart ? &m->components[k].mesh : NULL,
                                   &m->mesh, &p->model, k, err))
             return -1;
     }

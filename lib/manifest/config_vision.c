@@ -165,9 +165,10 @@ static int read_tied(const struct pp_value *root, struct pp_model *m)
 }
 
 /* Placeholders of images and of audio must differ. */
-static int check_tokens(const struct pp_value *root, const struct pp_vision *v)
+static int check_tokens(const struct pp_value *root, const struct pp_model *m)
 {
-    if (v[1].kind == PP_VISION_NONE || v[0].image_token != v[1].image_token)
+    const struct pp_vision *v = m->encoders;
+    if (pp_model_n_encoders(m) < 2 || v[0].image_token != v[1].image_token)
         return 0;
     return pp_value_fail(root,
                          "token '%zu' cannot stand for both images and audio",
@@ -182,8 +183,8 @@ int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
     if (pp_config_only_text(root, "model_type", model_types[v->kind]) ||
         read_language(root, m) || read_tied(root, m))
         return -1;
-    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].kind != PP_VISION_NONE; i++)
+    for (size_t i = 0; i < pp_model_n_encoders(m); i++)
         if (pp_config_read_encoder(root, m, &v[i]))
             return -1;
-    return check_tokens(root, v);
+    return check_tokens(root, m);
 }

@@ -33,9 +33,10 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
 static bool has_projector(const struct pp_model *m, size_t first, size_t n,
                           size_t encoder)
 {
-    size_t end = m->table ? 0 : pp_vision_first(m, encoder + 1);
-    return end > 0 && m->encoders[encoder].kind != PP_VISION_NONE &&
-           first < end && end <= first + n;
+    if (m->table || encoder >= pp_model_n_encoders(m))
+        return false;
+    size_t end = pp_vision_first(m, encoder + 1);
+    return first < end && end <= first + n;
 }
 
 struct pp_edges pp_stage_edges(const struct pp_model *m, size_t first, size_t n)

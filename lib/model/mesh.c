@@ -404,7 +404,7 @@ int pp_mesh_check_encoder(const struct pp_mesh *own, const struct pp_mesh *x,
     size_t tp = (size_t)own->tp;
     if (divides_encoder(m, v, tp))
         return 0;
-    bool both = m->encoders[1].kind != PP_VISION_NONE; /* they need names */
+    bool both = pp_model_n_encoders(m) > 1; /* they need names */
     snprintf(value, sizeof value, "%s%spp=%d,tp=%zu,cp=%d,dp=%d",
              both ? pp_vision_part(v) : "", both ? ":" : "", own->pp,
              fewer_of_encoder(m, v, tp, 0), own->cp, own->dp);

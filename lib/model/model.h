@@ -322,10 +322,18 @@ static inline const struct pp_vision *pp_unit_encoder(const struct pp_model *m,
     return &m->encoders[u.encoder];
 }
 
-/* Reports whether the model has an encoder. */
+/* Returns the number of the model's encoders. */
+static inline size_t pp_model_n_encoders(const struct pp_model *m)
+{
+    size_t n = 0;
+    while (n < PP_MAX_ENCODERS && m->encoders[n].kind != PP_VISION_NONE)
+        n++;
+    return n;
+}
+
 static inline bool pp_model_has_encoder(const struct pp_model *m)
 {
-    return m->encoders[0].kind != PP_VISION_NONE;
+    return pp_model_n_encoders(m) > 0;
 }
 
 /* Number units in data order: those of each encoder, embedding, layers, norm,

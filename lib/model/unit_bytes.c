@@ -187,9 +187,9 @@ static void add_features(const struct pp_shard *s, const struct pp_backend *b,
         return;
     double made = (double)(l->sharers * m->hidden);
     /* Images of several microbatches, of one encoder after the other. */
-    for (size_t k = 0; k < PP_MAX_ENCODERS && l->exchangers > l->sharers; k++)
-        if (m->encoders[k].kind != PP_VISION_NONE)
-            made = fmax(made, pp_edge_rate(s, pp_vision_first(m, k + 1)));
+    size_t n = l->exchangers > l->sharers ? pp_model_n_encoders(m) : 0;
+    for (size_t k = 0; k < n; k++)
+        made = fmax(made, pp_edge_rate(s, pp_vision_first(m, k + 1)));
     w->token += 2 * made * (double)b->element_bytes;
     w->fixed += 2 * PP_LINE_BYTES;
 }

@@ -335,10 +335,10 @@ int pp_vision_check_images(const struct pp_model *m,
     const struct pp_modality_words words = pp_modality_words(s->modality);
     if (s->n == 0)
         return 0;
-    if (v->kind == PP_VISION_NONE)
+    if (!pp_model_has_encoder(m))
         return pp_fail(err, PP_EXIT_INPUT, "'%s' has no encoder for the %zu %s",
                        pp_model_architecture(m), s->n, words.items);
-    if (v[1].kind != PP_VISION_NONE && s->modality == pp_vision_modality(&v[1]))
+    if (pp_model_n_encoders(m) > 1 && s->modality == pp_vision_modality(&v[1]))
         v++;
     if (s->modality != pp_vision_modality(v))
         return pp_fail(err, PP_EXIT_INPUT,

@@ -26,8 +26,8 @@ static bool inseparable(const struct pp_split_request *q, size_t i)
     const struct pp_model *m = q->shard.model;
     size_t first = pp_model_n_first(m), norm = first + m->n_layers;
     bool shares = !q->encoder_ranks || (q->encoders && !q->encoders[1].dp);
-    if (m->encoders[1].kind != PP_VISION_NONE && shares &&
-        i > pp_vision_first(m, 1) && i < first)
+    if (pp_model_n_encoders(m) > 1 && shares && i > pp_vision_first(m, 1) &&
+        i < first)
         return true; /* a second encoder stays with the embedding */
     if (!q->layout)
         return false;

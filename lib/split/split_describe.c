@@ -149,13 +149,12 @@ static void set_components(const struct pp_split_plan *plan,
                            struct pp_split_description *d)
 {
     const struct pp_split_request *q = plan->run.request;
+    const struct pp_model *m = q->shard.model;
     size_t first = 0;
-    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
-        const struct pp_vision *v = &q->shard.model->encoders[i];
-        size_t end = pp_vision_first(q->shard.model, i + 1);
-        if (v->kind != PP_VISION_NONE)
-            d->components[d->n_components++] =
-                component(plan, pp_vision_part(v), first, end - first);
+    for (size_t i = 0; i < pp_model_n_encoders(m); i++) {
+        size_t end = pp_vision_first(m, i + 1);
+        d->components[d->n_components++] = component(
+            plan, pp_vision_part(&m->encoders[i]), first, end - first);
         first = end;
     }
     if (d->n_components == 0)

@@ -156,7 +156,7 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
         return -1;
     run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
     make_parts(run);
-    if (q->bounds && q->shard.model->encoders[1].kind != PP_VISION_NONE &&
+    if (q->bounds && pp_model_n_encoders(q->shard.model) > 1 &&
         parts_of_bounds(run, err))
         return -1;
     for (size_t k = 0; at && k < run->n_parts; k++) {

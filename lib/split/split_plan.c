@@ -203,10 +203,9 @@ static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
 
 static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
 {
-    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+    for (size_t i = 0; i < pp_model_n_encoders(q->shard.model); i++) {
         bool apart = q->encoders && q->encoders[i].dp;
-        if (q->shard.model->encoders[i].kind != PP_VISION_NONE &&
-            pp_mesh_check_encoder(apart ? &q->encoders[i] : NULL,
+        if (pp_mesh_check_encoder(apart ? &q->encoders[i] : NULL,
                                   &q->shard.mesh, q->shard.model, i, err))
             return -1;
     }

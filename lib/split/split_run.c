@@ -254,13 +254,10 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .copies = run->graph.n_copies > 1,
         .divided = x->cp > 1,
         .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        const struct pp_vision *v = &m->encoders[k];
-        if (v->kind != PP_VISION_NONE)
-            pp_count_images(&c, &l, r, k, pp_vision_merge_any(v),
-                            pp_vision_states(v),
-                            pp_vision_features(&q->shard, k));
-    }
+    for (size_t k = 0; k < pp_model_n_encoders(m); k++)
+        pp_count_images(&c, &l, r, k, pp_vision_merge_any(&m->encoders[k]),
+                        pp_vision_states(&m->encoders[k]),
+                        pp_vision_features(&q->shard, k));
     return (double)pp_table_bytes(&c, &run->backend);
 }
 

@@ -130,11 +130,9 @@ static struct pp_shard loaded_shard(const struct pp_job *j,
     const struct pp_packed *set[PP_JOB_SETS];
     const size_t n_sets = pp_job_sets(j, pass, set);
     struct pp_shard s = pp_shard_of(j->model, &pp_layout_language(&l)->mesh);
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+    for (size_t k = 0; k < pp_model_n_encoders(j->model); k++) {
         const struct pp_vision *v = &j->model->encoders[k];
         struct pp_image_load *load = &s.images[k];
-        if (v->kind == PP_VISION_NONE)
-            break;
         const enum pp_modality modality = pp_vision_modality(v);
         size_t most = 0;
         pp_layout_divide_images(&l, k, load);
@@ -365,11 +363,10 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     }
     if (j->model->generator)
         pp_job_count_generator(j, row, &c);
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (j->model->encoders[k].kind != PP_VISION_NONE && language)
-            pp_count_images(
-                &c, &l, row, k, pp_vision_merge_any(&j->model->encoders[k]),
-                pp_vision_states(&j->model->encoders[k]), most_features(j, k));
+    for (size_t k = 0; language && k < pp_model_n_encoders(j->model); k++)
+        pp_count_images(
+            &c, &l, row, k, pp_vision_merge_any(&j->model->encoders[k]),
+            pp_vision_states(&j->model->encoders[k]), most_features(j, k));
     return c;
 }
 

@@ -70,9 +70,8 @@ static const struct pp_tensor *find_values(const struct pp_tensors *t,
     x = find_without(t, m, "", name);
     if (!x && m->generator)
         x = find_without(t, m->generator, PP_GENERATOR_PREFIX, name);
-    for (size_t k = 0; !x && k < PP_MAX_ENCODERS; k++)
-        if (m->encoders[k].kind != PP_VISION_NONE)
-            x = find_renamed(t, &m->encoders[k], name);
+    for (size_t k = 0; !x && k < pp_model_n_encoders(m); k++)
+        x = find_renamed(t, &m->encoders[k], name);
     if (!x && m->tied && !strcmp(name, pp_embedding_name(m)))
         x = pp_tensors_find(t, pp_head_name(m));
     return x;

@@ -431,9 +431,8 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
                        env->comm->rank);
     env->shard = pp_env_encodes(env) ? pp_shard_whole(j->model)
                                      : pp_shard_of(j->model, pp_env_mesh(env));
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (j->model->encoders[k].kind != PP_VISION_NONE)
-            pp_layout_divide_images(&env->layout, k, &env->shard.images[k]);
+    for (size_t k = 0; k < pp_model_n_encoders(j->model); k++)
+        pp_layout_divide_images(&env->layout, k, &env->shard.images[k]);
     env->context = pp_rank_collective(env, PP_GROUP_CP);
     env->tensor = pp_rank_collective(env, PP_GROUP_TP);
     env->experts = pp_rank_collective(env, PP_GROUP_EP);

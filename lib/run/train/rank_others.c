@@ -16,7 +16,7 @@ static size_t most_of(size_t a, size_t b)
 static int make_room(struct pp_rank *r, struct pp_err *err)
 {
     size_t width = 0;
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+    for (size_t k = 0; k < pp_model_n_encoders(r->job->model); k++)
         width = most_of(width, r->job->model->encoders[k].patch_inputs);
     if (!width || pp_env_is_host(&r->env))
         return 0;
@@ -33,9 +33,7 @@ static void make_encoders(struct pp_rank *r)
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
     const struct pp_collective none = {.group.n = 1};
     const struct pp_model *m = r->job->model;
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        if (m->encoders[k].kind == PP_VISION_NONE)
-            continue;
+    for (size_t k = 0; k < pp_model_n_encoders(m); k++) {
         struct pp_env *x = &r->others[0][pp_row_kind(PP_ROWS_FEATURES, k)];
         *x = r->env;
         x->shard.whole_rows = true;
