@@ -32,6 +32,19 @@ def routed(rng, layers):
                 norm_topk_prob=rng.random() < 0.7, num_mtp_layers=0)
 
 
+def linear(rng, layers):
+    kinds = ["linear_attention", "full_attention"]
+    keys = rng.choice([1, 2])
+    return dict(heads(rng), linear_num_key_heads=keys,
+                linear_num_value_heads=keys * rng.choice([1, 2, 3]),
+                linear_key_head_dim=rng.randint(4, 12),
+                linear_value_head_dim=rng.randint(4, 12),
+                linear_conv_kernel_dim=rng.choice([2, 4]),
+                # The norm of a few outputs near 0 is steep, too.
+                rms_norm_eps=1e-2,
+                layer_types=[rng.choice(kinds) for _ in range(layers)])
+
+
 def multipliers(rng):
     return dict(embedding_multiplier=rng.choice([1.0, 12.0]),
                 residual_multiplier=rng.choice([0.22, 1.0, 1.5]),
@@ -73,6 +86,9 @@ FAMILIES = {
         mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0,
         original_max_position_embeddings=r.choice([16, 64]),
         llama_4_scaling_beta=r.choice([0.1, 0.5]))),
+    "qwen3_5_text": linear,
+    "qwen3_5_moe_text": lambda r, n: dict(
+        linear(r, n), **experts(r), shared_expert_intermediate_size=6),
     "olmoe": lambda r, n: dict(experts(r), norm_topk_prob=yes(r)),
     "flex_olmo": lambda r, n: dict(experts(r), norm_topk_prob=yes(r)),
     "dots1": lambda r, n: dict(routed(r, n), **windows(r, n)),
@@ -114,6 +130,6 @@ def draw_family(rng, rope, classes):
     c["rope_parameters"] = {k: rope(rng, "Llama") for k in kinds} \
         if kind == "olmo3" else rope(rng, "Llama")
     c.update(FAMILIES[kind](rng, c["num_hidden_layers"]))
-    if kind in ("glm", "glm4", "glm4_moe"):
+    if kind in ("glm", "glm4", "glm4_moe", "qwen3_5_text", "qwen3_5_moe_text"):
         c["rope_parameters"]["partial_rotary_factor"] = rng.choice([0.5, 1.0])
     return c
