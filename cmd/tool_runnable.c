@@ -49,9 +49,23 @@ static bool has_copies(const struct pp_manifest *m)
     return m->graph.n_copies > 1;
 }
 
-static bool has_many_copies(const struct pp_manifest *m)
+/* Reports whether values of the embedding are in more than two copies, or
+ * copies share a rank. */
+static bool ties_many_copies(const struct pp_manifest *m)
 {
-    return m->graph.n_copies > 2;
+    bool many = m->graph.n_copies > 2;
+    for (int s = 0; s < m->graph.n_stages; s++)
+        many |= pp_home(&m->graph, s) != s;
+    return many && (m->model.tied || m->model.ahead);
+}
+
+static bool is_uneven(const struct pp_manifest *m)
+{
+    struct pp_copy_rows rows;
+    bool even = true;
+    for (int s = 0; s < m->graph.n_stages / m->graph.n_copies; s++)
+        even &= pp_copy_rows(&m->graph, s, &rows);
+    return !even;
 }
 
 /* Reports whether the language model or its generator has cp_exact. */
@@ -156,17 +170,20 @@ static const struct clash {
      "a language model that gives rewards", NULL},
     {GENERATOR, TOOL_PLANNER_SCHEDULE, has_slices, "slices", NULL},
     {MODEL, TOOL_PLANNER_SPLIT, is_planned, NULL, NULL},
-    {COPIES, TOOL_PLANNER_SCHEDULE, has_many_copies, NULL, NULL},
+    {COPIES, TOOL_PLANNER_SCHEDULE, ties_many_copies, "a tied embedding", NULL},
+    {COPIES, TOOL_PLANNER_SCHEDULE, is_uneven,
+     "a stage on ranks that are not evenly spaced", NULL},
 };
 /* clang-format on */
 
 static bool has(const struct pp_manifest *m, enum feature f)
 {
-    return f == SLICES                 ? has_slices(m)
-           : f == AHEAD                ? is_ahead(m)
-           : f == LINEAR               ? has_linear(m)
-           : f == MODEL || f == COPIES ? true
-                                       : pp_plan_generates(pp_manifest_plan(m));
+    return f == SLICES   ? has_slices(m)
+           : f == AHEAD  ? is_ahead(m)
+           : f == LINEAR ? has_linear(m)
+           : f == MODEL  ? true
+           : f == COPIES ? has_copies(m)
+                         : pp_plan_generates(pp_manifest_plan(m));
 }
 
 static int fail(const struct pp_manifest *m, const struct clash *c,
@@ -180,9 +197,9 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        m->model.architecture);
     if (c->feature == COPIES)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/stages: %d copies of the weights; pprun runs two at "
-                       "most",
-                       m->graph.n_copies);
+                       "/stages: %d copies of the weights, which pprun does "
+                       "not run with %s",
+                       m->graph.n_copies, c->with);
     if (c->feature == LINEAR)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/%s: no ranks divide linear attention yet, which "

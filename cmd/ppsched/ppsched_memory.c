@@ -174,7 +174,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
                          ? 0
                          : PP_SCORING_METRICS * (size_t)p->manifest.mesh.cp,
         .n_ranks = (size_t)pp_layout_ranks(&l),
-        .sums = pp_mesh_most_sums(&x, pp_graph_pairs(&p->manifest.graph, rank)),
+        .sums = pp_mesh_most_sums(&x, pp_graph_adds(&p->manifest.graph, rank)),
         .ahead = p->manifest.model.ahead,
         .copies = p->manifest.graph.n_copies > 1,
         .divided = x.cp > 1,

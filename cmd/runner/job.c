@@ -214,9 +214,9 @@ static int list_stages(struct runner *p)
     }
     for (int s = 0; s < m->graph.n_stages; s++) {
         p->recompute[s] = m->stages[s].recompute;
-        p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
-                                              m->stages[s].n_units,
-                                              pp_copy_number(&m->graph, s)};
+        p->stages[s] = (struct pp_unit_range){
+            s, m->stages[s].first_unit, m->stages[s].n_units,
+            pp_copy_number(&m->graph, pp_home(&m->graph, s))};
     }
     return 0;
 }

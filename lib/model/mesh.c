@@ -260,11 +260,11 @@ size_t pp_mesh_most_owners(const struct pp_mesh *x)
     return x->whole_state ? 1 : of_experts > replicas ? of_experts : replicas;
 }
 
-size_t pp_mesh_most_sums(const struct pp_mesh *x, bool pair)
+size_t pp_mesh_most_sums(const struct pp_mesh *x, int rows)
 {
     int n = pp_mesh_replicas(x);
     n = n > x->tp ? n : x->tp;
-    return pair && n < 2 ? 2 : (size_t)n;
+    return (size_t)(n > rows ? n : rows);
 }
 
 /* The bits of a product may depend on its rows, which are the images of a rank.

@@ -115,8 +115,8 @@ int pp_mesh_replicas(const struct pp_mesh *x);
 size_t pp_mesh_most_owners(const struct pp_mesh *x);
 
 /* Returns the most ranks that add the same gradients, 1 if each keeps its own.
- * pair: the row adds some with another row. */
-size_t pp_mesh_most_sums(const struct pp_mesh *x, bool pair);
+ * rows: the most rows that add some of them. */
+size_t pp_mesh_most_sums(const struct pp_mesh *x, int rows);
 
 /* Reports whether context-parallel ranks sum the losses of their tokens in the
  * order of one rank. */

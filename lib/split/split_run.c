@@ -178,7 +178,7 @@ static int embedding_stage(const struct pp_split_run *run, const size_t *bounds)
     return s;
 }
 
-/* As pp_graph_pairs, for stages whose units are in question. */
+/* As pp_graph_adds, for stages whose units are in question. */
 static bool adds_pairs(const struct pp_split_run *run, const size_t *bounds,
                        int rank)
 {
@@ -249,7 +249,7 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .n_metrics =
             q->scores_rows ? PP_SCORING_METRICS * (size_t)q->shard.mesh.cp : 0,
         .n_ranks = (size_t)pp_layout_ranks(&l),
-        .sums = pp_mesh_most_sums(x, adds_pairs(run, bounds, r)),
+        .sums = pp_mesh_most_sums(x, adds_pairs(run, bounds, r) ? 2 : 1),
         .ahead = m->n_mtp > 0,
         .copies = run->graph.n_copies > 1,
         .divided = x->cp > 1,

@@ -44,7 +44,7 @@ struct pp_reducer {
     bool *has_begun; /* by parameter: before the REDUCE_GRAD of its stage */
 };
 
-/* The most copies of the weights. */
+/* The most copies of tied weights. */
 enum { PP_MAX_COPIES = 2 };
 
 struct pp_worker {

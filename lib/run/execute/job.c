@@ -245,6 +245,11 @@ size_t pp_job_microbatches(const struct pp_job *j)
            (size_t)pp_layout_language(&l)->mesh.dp;
 }
 
+bool pp_job_holds(const struct pp_job *j, int stage)
+{
+    return j->stages[stage].copy == pp_copy_number(j->schedule->graph, stage);
+}
+
 int pp_job_replicas(const struct pp_job *j, int row)
 {
     const struct pp_mesh x = row_mesh(j, row);
@@ -345,7 +350,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .widened = pp_model_widened(j->model),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .sums =
-            pp_mesh_most_sums(&mesh, pp_graph_pairs(j->schedule->graph, row)),
+            pp_mesh_most_sums(&mesh, pp_graph_adds(j->schedule->graph, row)),
         .ahead = j->model->n_mtp > 0,
         .copies = j->schedule->graph->n_copies > 1,
         .divided = mesh.cp > 1,
@@ -441,7 +446,7 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
     *m = (struct pp_rank_memory){.slots = 0};
     m->bytes.part[PP_MEMORY_TABLES] = pp_table_bytes(&counts, &b);
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].row == row)
+        if (g->stages[s].row == row && pp_job_holds(j, s))
             add_state(j, s, m);
     return (pp_job_trains(j) && plan_pass(j, PP_PASS_TRAIN, row, m, err)) ||
                    (pp_job_forwards(j) &&

@@ -287,6 +287,10 @@ struct pp_layout pp_job_layout(const struct pp_job *j);
  * language model. Microbatch k goes to rank k mod dp. */
 size_t pp_job_microbatches(const struct pp_job *j);
 
+/* Reports whether a stage has weights of its own. Else its rank has another
+ * copy of them, which both use. */
+bool pp_job_holds(const struct pp_job *j, int stage);
+
 /* Returns the ranks of a row that hold the same weights and divide the tokens
  * or the images of a step. */
 int pp_job_replicas(const struct pp_job *j, int row);

@@ -7,6 +7,7 @@
 
 #include "base/vec.h"
 #include "comm/sets.h"
+#include "run/execute/sync.h"
 #include "comm/tree.h"
 #include "schedule/ir/deps.h"
 
@@ -142,8 +143,13 @@ static void use_for_same_weights(struct uses *u, const struct pp_graph *g,
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies && language; k++)
         sync_rows(u, p, g->stages[g->tied[0] + k * copied].row,
                   g->stages[g->tied[1] + k * copied].row);
-    for (int i = copied; i < g->n_stages; i++)
-        sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
+    for (int s = 0; g->n_copies > 1 && s < copied; s++) {
+        struct pp_copy_rows rows;
+        const struct pp_group of = pp_group_of_copies(&u->layout, p, g, s);
+        pp_copy_rows(g, s, &rows);
+        if (pp_in_copy_rows(&rows, p->row))
+            use_group(u, &of, PP_DIRECTION_SYNC);
+    }
 }
 
 /* Those within the groups that the rank is in. */

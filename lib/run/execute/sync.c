@@ -8,105 +8,127 @@
 #include "comm/collective.h"
 #include "kernel_sizes.h"
 
-/* Gradients that two ranks hold, or one rank twice. */
+/* The gradients that a rank has of a copy of the weights of a stage. */
 struct copied {
-    char *at[2]; /* first and second copy; NULL if on another rank */
-    int peer;    /* rank of the other copy */
+    char *at; /* NULL: none */
     size_t n;
 };
 
-static int add_here(const struct pp_worker *w, const struct copied *c,
-                    struct pp_err *err)
-{
-    const struct pp_kernels *k = w->env->kernels;
-    struct pp_device *d = w->env->device;
-    int failed =
-        k->add_gradient(c->at[0], c->at[0], c->at[1], c->n, w->env->stream);
-    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
-                  : d->ops->copy(d, c->at[1], c->at[0],
-                                 c->n * k->accumulator_bytes, err);
-}
-
-/* Adds those of the first rank and of the second, in this order, on both. */
-static int add_pair(const struct pp_worker *w, const struct copied *c,
-                    struct pp_err *err)
-{
-    int me = w->env->comm->rank, index = c->at[0] ? 0 : 1;
-    const struct pp_collective both = {
-        .comm = w->env->comm,
-        .group = index == 0 ? pp_group_pair(me, c->peer, 0)
-                            : pp_group_pair(c->peer, me, 1),
-        .direction = PP_DIRECTION_SYNC,
-        .value_bytes = w->env->kernels->accumulator_bytes,
-        .sum = w->env->kernels->add_gradient,
-        .stream = w->env->stream,
-        .room = w->room,
-        .room_values = w->room_values};
-    return pp_all_reduce(&both, c->at[index], c->n, err);
-}
-
-static int add_copies(const struct pp_worker *w, const struct copied *c,
-                      struct pp_err *err)
-{
-    return c->n == 0              ? 0
-           : c->at[0] && c->at[1] ? add_here(w, c, err)
-                                  : add_pair(w, c, err);
-}
-
-/* The stages of one copy; those of the second follow. */
-static int copied_stages(const struct pp_worker *w)
-{
-    return w->graph->n_stages / w->graph->n_copies;
-}
-
-/* Adds the whole gradients of a stage. */
-static int add_stage(const struct pp_worker *w, int stage, struct pp_err *err)
-{
-    struct copied c = {.peer = -1};
-    for (int k = 0; k < PP_MAX_COPIES; k++) {
-        int copy = stage + k * copied_stages(w);
-        if (w->graph->stages[copy].row == w->env->place.row)
-            c.at[k] = pp_parameters_stage_grads(w->env->params, copy, &c.n);
-        else
-            c.peer = pp_env_peer(w->env, w->graph->stages[copy].row);
-    }
-    return add_copies(w, &c, err);
-}
-
-/* Adds what this rank owns of the gradients of a stage. */
-static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
+/* Finds a part of the gradients of a copy: of its tensor t, what this rank
+ * owns, or with NULL all of them. */
+static struct copied find_copied(const struct pp_worker *w, int stage,
+                                 const struct pp_parameter *t)
 {
     const struct pp_parameters *p = w->env->params;
-    int here = stage; /* a copy on this rank */
-    if (w->graph->stages[here].row != w->env->place.row)
-        here += copied_stages(w);
-    for (size_t i = 0; i < p->n; i++) {
-        const struct pp_parameter *t = &p->at[i];
-        struct copied c = {.peer = -1, .n = t->load ? t->n : t->own.n};
-        if (t->stage != here || !(t->g || t->load))
-            continue;
-        for (int k = 0; k < PP_MAX_COPIES; k++) {
-            const struct pp_parameter *at =
-                pp_parameters_find(p, k, t->unit, t->slot);
-            int row = w->graph->stages[stage + k * copied_stages(w)].row;
-            if (at)
-                c.at[k] = at->load ? at->load
-                                   : (char *)at->g +
-                                         at->own.first * p->accumulator_bytes;
-            else
-                c.peer = pp_env_peer(w->env, row);
-        }
-        if (add_copies(w, &c, err))
+    struct copied c = {0};
+    if (!t) {
+        c.at = pp_parameters_stage_grads(p, stage, &c.n);
+        return c;
+    }
+    t = pp_parameters_find(p, pp_copy_number(w->graph, stage), t->unit,
+                           t->slot);
+    if (t && t->stage == stage && t->load)
+        c = (struct copied){t->load, t->n};
+    else if (t && t->stage == stage && t->g)
+        c = (struct copied){(char *)t->g + t->own.first * p->accumulator_bytes,
+                            t->own.n};
+    return c;
+}
+
+struct pp_group pp_group_of_copies(const struct pp_layout *l,
+                                   const struct pp_place *p,
+                                   const struct pp_graph *graph, int stage)
+{
+    struct pp_group g = pp_layout_group(l, p, PP_GROUP_PP);
+    struct pp_copy_rows rows;
+    pp_copy_rows(graph, stage, &rows); /* a job's are evenly spaced */
+    int before = p->row - g.index;     /* rows of other components */
+    g.first += (rows.first - before) * g.step;
+    g.index = (p->row - rows.first) / rows.step;
+    g.step *= rows.step;
+    g.n = rows.n;
+    return g;
+}
+
+static int add_here(const struct pp_worker *w, void *to, const void *more,
+                    size_t n, struct pp_err *err)
+{
+    int failed = w->env->kernels->add_gradient(to, to, more, n, w->env->stream);
+    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
+}
+
+static int copy_here(const struct pp_worker *w, void *to, const void *from,
+                     size_t n, struct pp_err *err)
+{
+    struct pp_device *d = w->env->device;
+    return d->ops->copy(d, to, from, n * w->env->kernels->accumulator_bytes,
+                        err);
+}
+
+/* Adds gradients over a group, in the order of its ranks. */
+static int add_over(const struct pp_worker *w, struct pp_group group,
+                    struct copied c, struct pp_err *err)
+{
+    const struct pp_collective all = {.comm = w->env->comm,
+                                      .group = group,
+                                      .direction = PP_DIRECTION_SYNC,
+                                      .value_bytes =
+                                          w->env->kernels->accumulator_bytes,
+                                      .sum = w->env->kernels->add_gradient,
+                                      .stream = w->env->stream,
+                                      .room = w->room,
+                                      .room_values = w->room_values};
+    return pp_all_reduce(&all, c.at, c.n, err);
+}
+
+/* Adds gradients of a stage over all copies: first those that this rank has
+ * itself, then over the ranks. */
+static int add_copies(const struct pp_worker *w, int stage,
+                      const struct pp_parameter *t, struct pp_err *err)
+{
+    const struct pp_env *env = w->env;
+    int n = w->graph->n_stages / w->graph->n_copies;
+    struct copied sum = {0}, c;
+    for (int s = stage; s < w->graph->n_stages; s += n) {
+        c = find_copied(w, s, t);
+        if (!sum.at)
+            sum = c;
+        else if (c.at && add_here(w, sum.at, c.at, c.n, err))
+            return -1;
+    }
+    if (!sum.at || !sum.n)
+        return 0;
+    if (add_over(w,
+                 pp_group_of_copies(&env->layout, &env->place, w->graph, stage),
+                 sum, err))
+        return -1;
+    for (int s = stage; s < w->graph->n_stages; s += n) {
+        c = find_copied(w, s, t);
+        if (c.at && c.at != sum.at && copy_here(w, c.at, sum.at, c.n, err))
             return -1;
     }
     return 0;
 }
 
+/* Adds what each rank owns of the gradients of a stage. */
+static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
+{
+    const struct pp_parameters *p = w->env->params;
+    int here = stage; /* the first copy on this rank */
+    while (here < w->graph->n_stages &&
+           w->graph->stages[here].row != w->env->place.row)
+        here += w->graph->n_stages / w->graph->n_copies;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->at[i].stage == here && add_copies(w, stage, &p->at[i], err))
+            return -1;
+    return 0;
+}
+
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
 {
-    for (int s = 0; s < copied_stages(w); s++)
+    for (int s = 0; s < w->graph->n_stages / w->graph->n_copies; s++)
         if (w->env->params->shares.owners > 1 ? add_owned(w, s, err)
-                                              : add_stage(w, s, err))
+                                              : add_copies(w, s, NULL, err))
             return -1;
     return 0;
 }
@@ -114,8 +136,18 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err)
 {
-    const struct copied c = {{t->embed, t->head}, t->peer, t->n};
-    return add_copies(w, &c, err);
+    int me = w->env->comm->rank;
+    if (t->n == 0)
+        return 0;
+    if (t->embed && t->head)
+        return add_here(w, t->embed, t->head, t->n, err) ||
+                       copy_here(w, t->head, t->embed, t->n, err)
+                   ? -1
+                   : 0;
+    return add_over(w,
+                    t->embed ? pp_group_pair(me, t->peer, 0)
+                             : pp_group_pair(t->peer, me, 1),
+                    (struct copied){t->embed ? t->embed : t->head, t->n}, err);
 }
 
 /* Returns the tensor-parallel ranks that hold the same piece as this one. They

@@ -6,11 +6,17 @@
 
 #include "run/execute/exec.h"
 
-/* Adds the gradients of the two copies of each stage. All ranks go through the
- * stages in the same order, so that no two ranks wait for each other. Both
- * ranks add the first copy and the second in this order and get the same bits.
- */
+/* Adds the gradients of the copies of each stage. All ranks go through the
+ * stages in the same order, so that no two ranks wait for each other. Each part
+ * of the values is added on one rank, in the order of the ranks that hold
+ * copies, and all get the same bits. */
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
+
+/* Returns the ranks at a place like p that hold copies of a stage of the first
+ * copy, if the row of p does. */
+struct pp_group pp_group_of_copies(const struct pp_layout *l,
+                                   const struct pp_place *p,
+                                   const struct pp_graph *graph, int stage);
 
 /* Adds the gradients of a tied embedding and of the other, the head. Both ranks
  * add embedding + head in this order and get the same bits. */

@@ -106,7 +106,8 @@ enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
 struct pp_unit_range {
     int stage;
     size_t first, n;
-    int copy; /* copy of the weights: 0 or 1 */
+    int copy; /* the copy of the weights that it uses: its own, or an earlier
+                 one of which the rank has the same units (pp_home) */
 };
 
 /* Allocates the tensors of the given ranges. The copies must ascend, and the

@@ -47,7 +47,7 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     if (!mine)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].row == r->env.place.row)
+        if (g->stages[s].row == r->env.place.row && pp_job_holds(j, s))
             mine[n++] = j->stages[s];
     int flags = 0;
     if (j->optim.steps > 0 && !j->score)

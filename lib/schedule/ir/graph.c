@@ -175,6 +175,25 @@ int pp_graph_break(const struct pp_graph *g)
     return -1;
 }
 
+bool pp_copy_rows(const struct pp_graph *g, int stage,
+                  struct pp_copy_rows *rows)
+{
+    int last = -1, n = 0;
+    rows->first = g->n_rows;
+    for (int s = stage; s < g->n_stages; s += g->n_stages / g->n_copies) {
+        int row = g->stages[s].row;
+        rows->first = row < rows->first ? row : rows->first;
+        last = row > last ? row : last;
+        n += pp_home(g, s) == s;
+    }
+    rows->n = n;
+    rows->step = n > 1 ? (last - rows->first) / (n - 1) : 1;
+    bool even = rows->first + (n - 1) * rows->step == last;
+    for (int s = stage; s < g->n_stages; s += g->n_stages / g->n_copies)
+        even &= (g->stages[s].row - rows->first) % rows->step == 0;
+    return even;
+}
+
 bool pp_graph_meet(const struct pp_graph *g, int stage, int other)
 {
     unsigned char *from = pp_calloc((size_t)g->n_stages, sizeof *from);
@@ -190,14 +209,20 @@ bool pp_graph_meet(const struct pp_graph *g, int stage, int other)
     return both;
 }
 
-bool pp_graph_pairs(const struct pp_graph *g, int row)
+int pp_graph_adds(const struct pp_graph *g, int row)
 {
-    bool pairs = g->n_copies > 1;
+    int most = 1;
+    for (int s = 0; g->n_copies > 1 && s < g->n_stages / g->n_copies; s++) {
+        struct pp_copy_rows rows;
+        pp_copy_rows(g, s, &rows);
+        most = pp_in_copy_rows(&rows, row) && rows.n > most ? rows.n : most;
+    }
     for (int copy = 0; g->tied[0] >= 0 && copy < g->n_copies; copy++) {
         int first = copy * (g->n_stages / g->n_copies);
         int embed = g->stages[g->tied[0] + first].row;
         int head = g->stages[g->tied[1] + first].row;
-        pairs |= embed != head && (row == embed || row == head);
+        if (embed != head && (row == embed || row == head) && most < 2)
+            most = 2;
     }
-    return pairs;
+    return most;
 }

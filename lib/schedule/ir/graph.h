@@ -77,6 +77,25 @@ static inline int pp_home(const struct pp_graph *g, int stage)
     return s;
 }
 
+/* The ranks that hold copies of a stage, if they are evenly spaced: n rows from
+ * first on, by step. */
+struct pp_copy_rows {
+    int first, step, n;
+};
+
+/* Fills rows for a stage of the first copy. Returns false if they are not
+ * evenly spaced. */
+bool pp_copy_rows(const struct pp_graph *g, int stage,
+                  struct pp_copy_rows *rows);
+
+/* Returns true if a row is one of them. */
+static inline bool pp_in_copy_rows(const struct pp_copy_rows *rows, int row)
+{
+    int after = row - rows->first;
+    return after >= 0 && after % rows->step == 0 &&
+           after / rows->step < rows->n;
+}
+
 /* Returns true if a backward of `to` sends a gradient to `from`, its input. */
 static inline bool pp_sends_gradient(const struct pp_graph *g, int from)
 {
@@ -113,9 +132,9 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
  * previous stage. */
 int pp_graph_break(const struct pp_graph *g);
 
-/* Returns true if a row adds gradients with another row, which holds the same
- * weights: another copy, or a tied embedding or head. */
-bool pp_graph_pairs(const struct pp_graph *g, int row);
+/* Returns the most rows that add gradients of the same weights, this one among
+ * them: those of copies, or of a tied embedding and head; 1: none do. */
+int pp_graph_adds(const struct pp_graph *g, int row);
 
 /* Returns true if the outputs of both stages flow into a common stage before
  * the loss. The backward of each then waits for the forward of the other. */
