@@ -348,6 +348,33 @@ double pp_stage_gather(const struct pp_stage_costs *c, int stage)
     return time;
 }
 
+double pp_stage_copied(const struct pp_stage_costs *c, int stage)
+{
+    const struct pp_plan *p = &c->plan;
+    const struct pp_graph *g = p->graph;
+    const struct pp_precision *types =
+        p->model->dtype ? pp_precision_find(p->model->dtype) : NULL;
+    const struct pp_layout l = pp_plan_layout(*p);
+    int first = pp_original(g, stage), n = 0;
+    struct pp_link link = {0};
+    if (!p->profile)
+        return 0;
+    types = types ? types : pp_precisions;
+    for (int s = first; s < g->n_stages; s += g->n_stages / g->n_copies) {
+        if (pp_home(g, s) != s)
+            continue;
+        if (n++ > 0 && has_links(p))
+            link = pp_link_slower(link, pp_machine_rows(p->machine, &l,
+                                                        g->stages[first].row,
+                                                        g->stages[s].row));
+        else if (n > 1)
+            link = (struct pp_link){p->profile->latency,
+                                    p->profile->seconds_per_byte};
+    }
+    double bytes = c->stages[stage].updated * (double)types->accumulator_bytes;
+    return n > 1 ? 2 * (link.seconds + link.per_byte * bytes * (n - 1) / n) : 0;
+}
+
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
                      struct pp_workload l)
 {

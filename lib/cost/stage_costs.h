@@ -52,6 +52,11 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
  * have. */
 double pp_stage_gather(const struct pp_stage_costs *c, int stage);
 
+/* Returns the seconds in which SYNC_COPIES adds the gradients of a stage over
+ * the ranks that hold copies of it: as a collective, on the slowest of the
+ * links between the first of them and the others. 0 without a profile. */
+double pp_stage_copied(const struct pp_stage_costs *c, int stage);
+
 /* Sets the tokens of each of n slices of a microbatch of total tokens, padding
  * included. They differ by at most one. */
 void pp_slice_tokens(int64_t n, int64_t total, double *tokens);

@@ -136,15 +136,19 @@ static double gather_seconds(const struct pp_step *x)
 double pp_step_update(const struct pp_step *x)
 {
     const struct pp_plan *p = &x->costs.plan;
-    double most = 0;
+    double most = 0, longest = 0;
     for (int r = 0; p->profile && r < p->graph->n_rows; r++) {
-        double params = 0;
+        double params = 0, copied = 0;
         for (int s = 0; s < p->graph->n_stages; s++)
-            if (p->graph->stages[s].row == r && pp_home(p->graph, s) == s)
+            if (p->graph->stages[s].row == r && pp_home(p->graph, s) == s) {
                 params += x->costs.stages[s].updated;
+                copied += pp_stage_copied(&x->costs, s);
+            }
         most = fmax(most, params);
+        longest = fmax(longest, copied);
     }
-    return p->profile ? most * p->profile->seconds_per_param + gather_seconds(x)
+    return p->profile ? most * p->profile->seconds_per_param +
+                            gather_seconds(x) + longest
                       : 0;
 }
 

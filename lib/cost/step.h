@@ -39,7 +39,8 @@ void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
 double pp_step_action(const void *ctx, struct pp_action a);
 
 /* Returns the seconds of the update after a schedule: of the rank that updates
- * most parameters. 0 if there is no profile. */
+ * most parameters, and of the rank that adds most gradients of copies. 0 if
+ * there is no profile. */
 double pp_step_update(const struct pp_step *x);
 
 /* Computes the seconds of a step under a schedule with messages on the plan's

@@ -155,6 +155,13 @@ fails() {
     ppsplit -q -p 2 --layers 3,3 --costs pairs.json model-llama |
         ppsched -q -s gpipe -m 1 | ppsched --stats --seq-len 10 |
         jq -e '(.makespan - (110 + 2 * (3 + 1.28)) | fabs) < 1e-9'
+    # Two ranks that are left of three update all parameters, and add their
+    # gradients: half of them moves twice.
+    ppsplit -q -p 1 --dp 3 --costs pairs.json model-llama |
+        ppsched -q -s gpipe -m 1 | ppsched -q --without-rank 0 -o left.json
+    ppsched --stats --seq-len 10 left.json | jq -e --slurpfile p left.json '
+        $p[0].stages[0].params as $n | (.step - .at_depth.makespan
+            - 1e-6 * $n - 2 * (3 + 1e-3 * 4 * $n / 2) | fabs) < 1e-9'
     # Full recomputation adds 110 s of pairs to I.
     ppsplit -q -p 2 --layers 3,3 --recompute full --costs pairs.json \
         model-llama | ppsched -q -s gpipe -m 1 | ppsched --stats --seq-len 10 |
