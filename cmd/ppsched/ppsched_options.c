@@ -256,6 +256,20 @@ static int check_outputs(struct tool *t, const struct ppsched_options *o)
     return 0;
 }
 
+/* Checks that --without-rank each is alone, and --json has something to print.
+ */
+static int check_each(struct tool *t, const struct ppsched_options *o)
+{
+    bool each = ppsched_is_each(o);
+    if (each && (o->check || o->stats || o->timeline || o->export ||
+                 o->overlay || o->svg || o->trace))
+        return tool_usage(t, "--without-rank each prints a table, and nothing "
+                             "else");
+    if (o->json && !o->check && !each)
+        return tool_usage(t, "--json needs --check or --without-rank each");
+    return 0;
+}
+
 int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv)
 {
@@ -267,8 +281,9 @@ int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
     t->base = o;
     if (tool_read_options(t, argc, argv))
         return -1;
-    if (!o->list && (tool_check_options(t) || check_dialect(t, o) ||
-                     check_purpose(t, o) || check_outputs(t, o)))
+    if (!o->list &&
+        (tool_check_options(t) || check_dialect(t, o) || check_purpose(t, o) ||
+         check_outputs(t, o) || check_each(t, o)))
         return -1;
     if (o->width < 0)
         o->width = o->timeline ? default_width(t) : 0;

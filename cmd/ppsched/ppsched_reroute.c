@@ -75,7 +75,7 @@ static int read_lost(const struct ppsched *p, bool *lost)
 }
 
 /* Returns the state of a unit if no rank divides it, from the elements that a
- * rank has. */
+ * rank has. With tensor parallelism its weights tell them, in whole lines. */
 static double whole_state(const struct ppsched *p, const struct pp_plan_unit *u)
 {
     const char *dtype = p->manifest.model.dtype;

@@ -125,4 +125,8 @@ fails() {
     fails 2 '*the plan has copies of the weights already' \
         ppsched --without-rank 0 lost.json
     fails 2 '*--without-rank*' ppsched --without-rank 0 -s 1f1b -m 2 plan.json
+    fails 2 '*each prints a table, and nothing else' \
+        ppsched --without-rank each --stats plan.json
+    fails 2 '*--json needs --check or --without-rank each' \
+        ppsched --without-rank 0 --json plan.json
 }

@@ -327,7 +327,9 @@ gemma2() {
     plan both.json qwen3 -s dualpipe -m 4 -- -p 2 --placement both-ways
     plan four.json qwen3 -s dualpipe -m 8 -- -p 4 --placement both-ways
     plan v.json qwen3 -s dualpipev -m 4 -- -p 2 -c 2 --placement v
-    for plan in both four v; do
+    plan lanes.json llama -s 1f1b -m 2 -- -p 2 --dp 3
+    ppsched -q --without-rank 4 --time 0.1 lanes.json >lost.json
+    for plan in both four v lost; do
         cpu host $plan.json
         gpu copies $plan.json
         near 1e-4 copies host
