@@ -7,8 +7,8 @@
 
 #include "base/vec.h"
 #include "comm/sets.h"
-#include "run/execute/sync.h"
 #include "comm/tree.h"
+#include "run/execute/sync.h"
 #include "schedule/ir/deps.h"
 
 /* The messages of a row that are posted and not yet used. */

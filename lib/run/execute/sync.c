@@ -239,10 +239,12 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
             add_tensor(&x, pp_all_reduce_many, &c,
                        (struct pp_values){t->load, NULL, t->n, 0}, err))
             return -1;
+        if (!t->g)
+            continue;
         /* Owners of optimizer state need the sum of their own elements. */
         char *own = (char *)t->g + t->own.first * p->accumulator_bytes;
-        if (t->g && add_tensor(&x, pp_all_reduce_many, &c,
-                               (struct pp_values){own, NULL, t->own.n, 0}, err))
+        if (add_tensor(&x, pp_all_reduce_many, &c,
+                       (struct pp_values){own, NULL, t->own.n, 0}, err))
             return -1;
     }
     return flush(&x, err);
