@@ -772,14 +772,20 @@ static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
 
 /* --- the search --- */
 
+/* A row is poor if another plan of its mesh is estimated to be shorter by this
+ * share: it stands in the table for all of them. */
+#define POOR 0.1
+
 /* Reports whether a node may give the best row. The first visit asks for an
- * estimate below that row, or for a mesh that has no row. */
+ * estimate below that row, or for a mesh that has no row or a poor one. */
 static bool is_wanted(const struct mesh_search *x, const struct node *n,
                       bool again)
 {
-    const struct pp_mesh *m = &x->candidates.items[n->candidate].mesh;
+    const struct pp_mesh_row *row =
+        row_of(x, &x->candidates.items[n->candidate].mesh);
     double least = x->p->promising && !again ? n->estimate : n->bound;
-    return least < x->best || (!again && !row_of(x, m));
+    return least < x->best ||
+           (!again && (!row || n->estimate < row->step * (1 - POOR)));
 }
 
 /* Visits nodes by their estimates, and puts aside what is not wanted. */
