@@ -2,7 +2,7 @@
 /* delta - the gated delta rule, token by token. A head's state stays in the
  * cache, and nothing is saved for backward but the inputs: it walks forward
  * once more, keeps the state before every PP_DELTA_ROWS rows, and from there
- * those of the rows that it walks back. */
+ * the states of the rows that it walks back. */
 #include "delta.h"
 
 #include "real.h"
@@ -72,7 +72,7 @@ static double unit(real *y, const real *x, size_t n, double by)
     return f;
 }
 
-/* Turns the gradient of y, by * x / length, into that of x. */
+/* Turns the gradient of y, by * x / length, into the gradient of x. */
 static void unit_bwd(real *dx, const real *x, size_t n, double f, double by)
 {
     double pull = f * dot_rows(dx, x, n) * (f / by) * (f / by);
@@ -182,8 +182,8 @@ static struct delta_head head_of(const struct pp_delta_shape *s, const void *in,
 }
 
 /* Returns the first row of the sequence of row t; *sequence is its number, from
- * that of a row before t on, or after t if the walk goes back. Rows behind the
- * last sequence are one more. */
+ * the number of a row before t on, or after t if the walk goes back. Rows
+ * behind the last sequence are one more. */
 static size_t first_row(const struct pp_delta_shape *s, size_t t,
                         size_t *sequence)
 {
@@ -225,8 +225,8 @@ struct back {
     real *dout, *delta, *rest, *ddelta, *dread;
 };
 
-/* Takes the gradients of a token through the state: S is the one before it.
- * Returns that of alpha. */
+/* Takes the gradients of a token through the state: S is the state before it.
+ * Returns the gradient of alpha. */
 PP_CLONES static double step_bwd(const struct delta_head *h,
                                  const struct back *b, const real *restrict S,
                                  double *dbeta)

@@ -20,7 +20,7 @@
  *   bwd_weight  dconv, ddt, dlog, dweight    accumulated, rows ascending
  *
  * States are computed again in backward: scratch has one for every
- * PP_DELTA_ROWS rows, and those of so many rows. */
+ * PP_DELTA_ROWS rows, and the states of so many rows. */
 #ifndef PP_KERNELS_DELTA_H
 #define PP_KERNELS_DELTA_H
 

@@ -62,6 +62,11 @@ static void note_seq_len(struct split_job *j)
 static int set_batch(struct split_job *j)
 {
     int64_t length = j->p.seq_len, all = j->o.global_batch, dp = j->p.mesh.dp;
+    if (j->o.sequences > INT32_MAX / length)
+        return tool_usage(&j->p.t,
+                          "--micro-batch-size: '%" PRId64 "' sequences of "
+                          "%" PRId64 " tokens are too many",
+                          j->o.sequences, length);
     if (j->o.sequences || j->o.tokens == 0)
         j->o.tokens = length * (j->o.sequences ? j->o.sequences : 1);
     else if (j->o.tokens < length && !j->given)

@@ -27,8 +27,8 @@ static double products_of(const struct pp_shard *s, struct pp_unit_id u, int n)
 }
 
 /* Scales the seconds of a unit by the operations of the fullest rank of the
- * plan over those of the run. I does the products of gate and up again in
- * further rounds; W does them and the input gradient of the last product. */
+ * plan over the operations in the run. I does the products of gate and up again
+ * in further rounds; W does them and the input gradient of the last product. */
 static void scale_unit(const struct pp_shard *plan, const struct pp_shard *run,
                        struct pp_unit_id u, struct pp_unit_seconds *s)
 {

@@ -275,7 +275,7 @@ static int fail_weights(const struct runner *p, const char *source)
                    source);
 }
 
-/* Compares the adapters of a unit with those of the option. */
+/* Compares the adapters of a unit with the adapters of the option. */
 static int match_adapters(struct runner *p, struct pp_unit_id u,
                           const struct pp_lora *l)
 {

@@ -171,8 +171,8 @@ static bool is_fixed(int64_t fixed, int64_t value)
     return fixed > 0 && fixed != value;
 }
 
-/* Sets the limit for rows of experts to the one of the request, or to the most
- * that may come. */
+/* Sets the limit for rows of experts as the request has it, or to the most that
+ * may come. */
 static void set_expert_limit(const struct mesh_search *x, struct pp_mesh *m)
 {
     const struct pp_split_request *q = x->p->request;

@@ -33,6 +33,8 @@ tokens on 2 data-parallel ranks" \
     refuses "--global-batch: '32' sequences do not go into microbatches of 700 \
 tokens on 1 data-parallel ranks" \
         -q -p 2 --global-batch 32 --seq-len 512 --micro-batch-tokens 700 m
+    refuses "--micro-batch-size: '2000000' sequences of 2048 tokens are too many" \
+        -p 2 --micro-batch-size 2000000 m
     run -0 --separate-stderr ppsplit -p 2 --micro-batch-tokens 2 -o plan m
     [[ "$stderr" == "ppsplit: --micro-batch-tokens: '2' tokens are less \
 than a sequence of 2048 (--seq-len); --micro-batch-size counts sequences"* ]]

@@ -76,7 +76,7 @@ struct pp_makespan {
     int32_t *last; /* the last piece of each row, or -1 */
     int32_t end;   /* the piece that ended the last pass last, or -1 */
     struct pp_makespan_tail *tails; /* of pp_makespan_row_paths, or NULL */
-    bool tailed;                    /* they are those of the last pass */
+    bool tailed;                    /* the tails are of the last pass */
     size_t n_pieces, n_waits;
 };
 
