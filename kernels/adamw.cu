@@ -30,7 +30,7 @@ static struct coefficients coefficients(const struct pp_adamw_step *s)
     return c;
 }
 
-/* Returns V numbers from `at`, or those of the weights if it is NULL. */
+/* Returns V numbers from `at`, or from the weights if it is NULL. */
 template <int V>
 static __device__ floats<V> wide_weights(const float *at, const elem *w,
                                          size_t i)

@@ -52,16 +52,16 @@ sequence_at(const struct pp_attention_shape *s, unsigned i)
     return q;
 }
 
-/* The first row of the i-th keys: those of sequence sharers * i, and of the
- * others that share them. */
+/* The first row of the i-th keys, which sequence sharers * i and the sequences
+ * after it share. */
 static __device__ inline int key_begin(const struct pp_attention_shape *s,
                                        unsigned i)
 {
     return pp_attention_span(s, i * sharers(s)).row;
 }
 
-/* The keys of sequence i of queries; those of the context come first. A chunk
- * of keys has as many rows as the queries. */
+/* The keys of sequence i of queries; the keys of the context come first. A
+ * chunk of keys has as many rows as the queries. */
 static __device__ inline struct packed_sequence
 keys_at(const struct pp_attention_shape *s, unsigned i)
 {
@@ -81,9 +81,9 @@ keys_at(const struct pp_attention_shape *s, unsigned i)
 
 /* A tile has `height` rows of queries or of keys, and a block works on one
  * tile. The tiles of sequence i, which begins at row b, are b / height + i and
- * those that follow, up to the first tile of the next sequence. A sequence thus
- * has as many tiles as it needs or one more. The number of all tiles depends on
- * rows and sequences only, and hardly any block is idle. */
+ * the tiles that follow, up to the first tile of the next sequence. A sequence
+ * thus has as many tiles as it needs or one more. The number of all tiles
+ * depends on rows and sequences only, and hardly any block is idle. */
 static inline size_t n_tiles(const struct pp_attention_shape *s, size_t rows,
                              size_t height)
 {
@@ -96,7 +96,7 @@ struct sequence_tile {
 };
 
 /* Finds tile i of the queries, or of the keys. The sequence of a tile of keys
- * is the first of those that share them. */
+ * is the first sequence that shares them. */
 static __device__ inline struct sequence_tile
 tile_of(const struct pp_attention_shape *s, unsigned i, unsigned height,
         bool of_keys)

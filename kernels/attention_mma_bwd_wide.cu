@@ -11,7 +11,7 @@
 #define STEP 32
 #define TILES (STEP / 8) /* of 8 columns */
 
-/* dq: the products by the values come first, then those by the keys. */
+/* dq: the products by the values come first, then the products by the keys. */
 template <bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     wide_dq_kernel(elem *dq, struct bwd_inputs b)
@@ -78,8 +78,8 @@ static __global__ void __launch_bounds__(THREADS)
                       s->HDQK, t, sq, acc[0], by);
 }
 
-/* Buffers of a step of dk or dv. The products by `first` come first, then those
- * by `second`. */
+/* Buffers of a step of dk or dv. The products by `first` come first, then the
+ * products by `second`. */
 struct step_buffers {
     alignas(16) elem first[STEP * WIDTH];
     elem second[STEP * WIDTH];
@@ -87,7 +87,7 @@ struct step_buffers {
 };
 
 /* Starts to load queries, or their gradients of the output, from row `at` of a
- * sequence on. Those after its end become zeros, which add nothing. */
+ * sequence on. Rows after its end become zeros, which add nothing. */
 static __device__ inline void load_side(elem *to, bool of_dout,
                                         const struct bwd_inputs *b,
                                         struct packed_sequence sq, size_t h,
@@ -137,8 +137,8 @@ add_step(float acc[1][WIDTH / 8][4], const struct attention_view *view,
     accumulate<WIDTH, 1, TILES>(acc, DK ? ds : p, of->second);
 }
 
-/* dk if DK, else dv. In dk the first products are those of dout and the values,
- * in dv those of the queries and the keys. */
+/* dk if DK, else dv. The first products of dk are of dout and the values, the
+ * first products of dv of the queries and the keys. */
 template <bool DK, bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     wide_dkv_kernel(elem *dkv, struct bwd_inputs b)

@@ -3,8 +3,8 @@
  * for CUDA.
  *
  * Positions are counted from the first key of the span, so that query row t, at
- * position query + t, attends to keys up to that position. They are those in
- * the whole sequence if base is added. */
+ * position query + t, attends to keys up to that position. With base added they
+ * are positions in the whole sequence. */
 #ifndef PP_KERNELS_ATTENTION_SPAN_H
 #define PP_KERNELS_ATTENTION_SPAN_H
 
@@ -18,7 +18,7 @@
 
 struct pp_attention_span {
     int32_t row;   /* of k and v, of the first key */
-    int32_t n;     /* keys; those after the last query count only with chunks */
+    int32_t n;     /* keys; keys after the last query count only with chunks */
     int32_t query; /* position of the first query; 0 if there are no keys */
     int32_t base;  /* position of the first key in the whole sequence */
 };

@@ -28,8 +28,8 @@ struct ring {
 };
 
 #ifdef PP_HAS_WGMMA
-/* The threads of a warpgroup that copies need few registers, and those of the
- * others get more than a block begins with. */
+/* The threads of a warpgroup that copies need few registers, and the threads of
+ * the others get more than a block begins with. */
 template <int GROUPS> static __device__ inline void take_registers(void)
 {
     if constexpr (GROUPS == 2)

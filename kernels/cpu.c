@@ -21,7 +21,7 @@ const struct pp_kernels PP_KERNEL(kernels) = {
 #define PP_ENTRY(name, type) .name = PP_KERNEL(name),
     PP_ALL_KERNELS(PP_ENTRY)};
 
-/* The later initialisers replace those of the list. */
+/* The later initialisers replace the initialisers of the list. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else

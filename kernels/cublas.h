@@ -2,7 +2,7 @@
 /* cublas - the functions that we use of cuBLAS and cuBLASLt. They are loaded at
  * run time, so that the program starts on a machine without the libraries.
  *
- * Types are those of the ABI: an enumeration is an int, a handle or a
+ * Types are as in the ABI: an enumeration is an int, a handle or a
  * descriptor a pointer. cublas.c checks the values against the toolkit's
  * headers. */
 #ifndef PP_KERNELS_CUBLAS_H
@@ -39,7 +39,7 @@ enum {
     PP_CUBLASLT_PREFERENCE_WORKSPACE = 1,
     PP_CUBLASLT_PREFERENCE_REDUCTION = 3,
     PP_CUBLASLT_PREFERENCE_ALIGNMENT =
-        5, /* alignment of a; those of b, c and d follow */
+        5, /* alignment of a; b, c and d follow */
     PP_CUBLASLT_REDUCTION_COMPUTE_TYPE = 2,
     PP_CUBLAS_NOT_SUPPORTED = 15
 };

@@ -4,7 +4,8 @@
  * needed. */
 #include "token_warps.cuh"
 
-/* Returns the number of token t among those of all ranks, or -1 for padding. */
+/* Returns the number of token t among the tokens of all ranks, or -1 for
+ * padding. */
 static __device__ int32_t number_of(const struct pp_token_numbers *s, size_t t)
 {
     int i = sequence_of(&s->tokens, t);
@@ -131,8 +132,8 @@ static __device__ uint32_t find_largest(const struct listed *l, size_t k,
     return least;
 }
 
-/* Lists the choices of the expert of this block behind those of the experts
- * before it. */
+/* Lists the choices of the expert of this block behind the choices of the
+ * experts before it. */
 static __device__ struct listed list_choices(int32_t *order,
                                              const float *chosen,
                                              const float *weight, size_t n,

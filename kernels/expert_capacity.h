@@ -10,7 +10,7 @@
 /* The real tokens of a rank, one after the other. */
 struct numbered {
     const struct pp_token_numbers *of;
-    size_t sequence, next; /* the next token among those of the sequence */
+    size_t sequence, next; /* the next token of the sequence */
 };
 
 /* Finds the next of N tokens, and its number. Returns false if there is none.

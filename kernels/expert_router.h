@@ -66,7 +66,7 @@ static real group_score(const struct candidates *c, size_t first, size_t n,
     return K == 2 ? one + value(c, (size_t)best[1]) : one;
 }
 
-/* Writes the experts with the K largest values, the largest first. Only those
+/* Writes the experts with the K largest values, the largest first. Only experts
  * of the best groups count. */
 static void choose(int32_t *best, const struct candidates *c, size_t E,
                    size_t K, const struct pp_router *rule)
@@ -94,8 +94,8 @@ static void choose(int32_t *best, const struct candidates *c, size_t E,
 enum { SORTED = 256, NO_EXPERT = INT32_MAX, DROPPED = 1 << 30 };
 
 /* Replaces experts in r->row by their rows, for experts from first on. done
- * rows belong to those before them. Returns the rows up to the last of these
- * experts. A row that is in its place is stored as -1 - row, so that it is not
+ * rows belong to the experts before `first`. Returns the rows up to the last
+ * expert. A row that is in its place is stored as -1 - row, so that it is not
  * taken for an expert. */
 static size_t sort_experts(struct pp_routing *r, size_t N, size_t E, size_t K,
                            size_t first, size_t done)
@@ -188,8 +188,8 @@ static PP_ROUTE_FWD(route_fwd)
     return 0;
 }
 
-/* Writes the gradient of the logits from those of the chosen scores, (dweight -
- * s) / by. Sigmoids do not depend on each other. */
+/* Writes the gradient of the logits from the gradients of the chosen scores,
+ * (dweight - s) / by. Sigmoids do not depend on each other. */
 static void logits_bwd(real *out, const real *dw, const real *p,
                        const struct pp_routing *r, const int32_t *row, size_t E,
                        size_t K, bool sigmoid, double s, double by)

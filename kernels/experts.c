@@ -346,7 +346,7 @@ static PP_GROUPED_BWD_WEIGHT(grouped_bwd_weight)
 const struct pp_expert_kernels PP_KERNEL(expert_kernels) = {
     PP_EXPERT_KERNELS(PP_ENTRY)};
 
-/* The later initialisers replace those of the list. */
+/* The later initialisers replace the initialisers of the list. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else

@@ -371,7 +371,7 @@ static __global__ void pad_kernel(elem *y, const elem *x, struct pp_routing r,
         copy_row<V>(y + (e * P + i) * C, i < n ? x + (first + i) * C : NULL, C);
 }
 
-/* The same; those of the last x have the dropped rows. */
+/* The same; blocks of the last x have the dropped rows. */
 template <int V>
 static __global__ void close_up_kernel(elem *y, const elem *x,
                                        struct pp_routing r, size_t R, size_t P,

@@ -3,7 +3,7 @@
  * Large Neural Networks", ICLR 2017), with the rules of kernels.h.
  *
  * E experts, K experts of each of N tokens. A row is a real token at one of its
- * experts: there are R, at most N K. Rows ascend by expert, and those of an
+ * experts: there are R, at most N K. Rows ascend by expert, and rows of an
  * expert by token. */
 #ifndef PP_KERNELS_EXPERTS_H
 #define PP_KERNELS_EXPERTS_H
@@ -22,7 +22,7 @@ struct pp_routing {
     int32_t *expert; /* (R) ascending */
 };
 
-/* The real tokens among N: those of sequence i are cu[i + 1] - cu[i] from
+/* The real tokens among N: sequence i has cu[i + 1] - cu[i] of them from
  * cu_padded[i] on, where the first of the N is number `first`. Padding has no
  * rows. */
 struct pp_real_tokens {
@@ -56,14 +56,14 @@ pp_real_range(const struct pp_real_tokens *s, size_t i, size_t N)
               size_t N, size_t C, size_t E, void *stream)
 typedef PP_SCORES(pp_scores_fn);
 
-/* route - chooses K experts of each real token by the rule: those with the
- * largest scores, the lowest number first among equals.
+/* route - chooses K experts of each real token by the rule: the experts with
+ * the largest scores, the lowest number first among equals.
  *
  *   logits  (N, E)        accumulated type
  *   bias    (E) or NULL   added to the scores that choose; only with sigmoid
  *   probs   (N, E)   written: the scores without bias, accumulated type
  *   weight  (R)      written: the score of the row's expert, accumulated type;
- *                    with norm, over the sum of those of the token
+ *                    with norm, over the sum of the token's scores
  *   r                written. given: on entry r->row has the experts of every
  *                    token, and -1 for padding; then nothing is chosen. It has
  *                    -2 - e if expert e drops the token. These rows come last,
@@ -82,31 +82,30 @@ typedef PP_SCORES(pp_scores_fn);
 typedef PP_ROUTE_FWD(pp_route_fwd_fn);
 typedef PP_ROUTE_BWD(pp_route_bwd_fn);
 
-/* The numbers of the real ones of N tokens among those of all ranks that divide
- * a microbatch: they ascend by sequence, then by position. */
+/* The numbers of the real ones of N tokens among the tokens of all ranks that
+ * divide a microbatch: they ascend by sequence, then by position. */
 struct pp_token_numbers {
     struct pp_real_tokens tokens;
     const int32_t *of; /* (tokens.n) the whole sequence that each is a part of;
                           NULL: each is whole, or its parts are one sequence */
     const int32_t *whole_cu; /* bounds of the whole sequences */
-    const int32_t *position; /* of each row, the first N and those before them,
-                                in its whole sequence */
+    const int32_t *position; /* of each row, the first N and the rows before
+                                them, in its whole sequence */
 };
 
 /* Experts with a capacity (Lepikhin et al., "GShard", ICLR 2021). All ranks
- * that divide a microbatch know its n choices: those of token number t are t K
- * .. t K
- * + K - 1.
+ * that divide a microbatch know its n choices: token number t has the choices t
+ * K .. t K + K - 1.
  *
- * tell_choices - writes those of N tokens of this rank.
+ * tell_choices - writes the choices of N tokens of this rank.
  *   chosen   (n)           1 + the expert, accumulated type. The caller clears
  *                          it: padding has no choices, and the tables of all
  *                          ranks are added up
  *   table    (n) or NULL   the weight of each, accumulated type
  *
  * keep - finds the choices that each of E experts keeps, `capacity` of them at
- * most: the first ones, or with `table` those with the largest weights, the
- * first ones among equals.
+ * most: the first ones, or with `table` the choices with the largest weights,
+ * the first ones among equals.
  *   kept     (n)   written where there is a choice: e, or -2 - e if expert e
  *                  drops it
  *   before   (E)   what the experts have kept already, without table;
@@ -269,8 +268,8 @@ typedef PP_GATE_BWD(pp_gate_bwd_fn);
  * not the dropped ones.
  *
  * arrivals - puts the rows that P ranks send to this one in the order of
- * experts, and those of an expert in the order of ranks. They come by rank, and
- * those of a rank by expert. This one has n of E experts, from `first` on.
+ * experts, and rows of one expert in the order of ranks. They come by rank, and
+ * rows of one rank by expert. This one has n of E experts, from `first` on.
  *
  *   counts   (P, E)   rows of each rank for each expert
  *   arrival  (R)      written: when each row came

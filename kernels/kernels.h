@@ -74,9 +74,10 @@ typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
  *   bwd_weight   dw   (C)                accumulated, rows ascending
  *
  * Several ranks may divide every group. Then each writes its sums with
- * rmsnorm_sums, fwd and bwd_input get those of all, and C is the rank's part:
+ * rmsnorm_sums, fwd and bwd_input get the sums of all ranks, and C is the
+ * rank's part:
  *   sums  (N, G)   written: the sum of a b, or with w of a b (shift + w)
- * fwd needs the sums of x x, bwd_input those of dy x with w. */
+ * fwd needs the sums of x x, bwd_input the sums of dy x with w. */
 struct pp_norm_sums {
     const void *at;   /* accumulated type: of each of n ranks, (N, G) */
     size_t n, stride; /* values from one rank to the next */
@@ -107,7 +108,7 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
 
 /* layernorm - y = (x - mean) rstd w + b, rstd = 1 / sqrt(var + eps)
  *
- * Mean and variance are those of each row (Ba et al., "Layer Normalization",
+ * Mean and variance are of each row (Ba et al., "Layer Normalization",
  * 2016); the variance is the mean of squares, not divided by C - 1.
  *   x           (N, C)       w, b  (C), or NULL: ones, zeros
  *   r           (N, C)       added to the output, or NULL
@@ -179,24 +180,24 @@ typedef PP_ROPE_ON_AXES(pp_rope_axes_fn);
  *
  * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows. Both
  * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
- * row t attends to the rows s <= t of its sequence; if window > 0, only to
- * those with t - s < window. If whole, it attends to all rows of its sequence,
- * those behind it included; then there is no window and no keys. Query head h
- * uses key head h / (NH / NKV).
+ * row t attends to the rows s <= t of its sequence; if window > 0, only to rows
+ * with t - s < window. If whole, it attends to all rows of its sequence, also
+ * to the rows behind it; then there is no window and no keys. Query head h uses
+ * key head h / (NH / NKV).
  *
  * A part of a sequence also attends to tokens before the part. Then keys says
  * for each sequence of queries which rows of k and v it attends to; k, v, dk
  * and dv have NK rows. Query row t is at position keys[i].position + t among
- * them. The keys of a sequence begin where those of the one before it end,
- * padding included; the first begin at row 0. Two parts of one sequence may
- * share keys: with share = 2, sequences 2i and 2i + 1 do, and begin with the
- * same row.
+ * them. The keys of a sequence begin where the keys of the sequence before it
+ * end, padding included; the first begin at row 0. Two parts of one sequence
+ * may share keys: with share = 2, sequences 2i and 2i + 1 do, and begin with
+ * the same row.
  *
  * Keys may come in several calls. With one_chunk, k and v have two chunks of
  * each sequence, and a call is for one of them. With merge, the results of a
- * call join those of the calls before it: o and lse become those of the softmax
- * over all keys, and dq, dk and dv are added to. A query without keys gets o 0
- * and lse -infinity. Backward takes o and lse of all keys.
+ * call join the results of earlier calls: o and lse become o and lse of the
+ * softmax over all keys, and dq, dk and dv are added to. A query without keys
+ * gets o 0 and lse -infinity. Backward takes o and lse of all keys.
  *
  * No kernel holds a [T,T] matrix. It computes the scores in blocks, with an
  * online softmax (Milakov and Gimelshein 2018; Dao et al. 2022), and backward
@@ -230,8 +231,8 @@ struct pp_attention_shape {
 
     /* With one_chunk, share is 2, and k and v have the rows of the queries.
      * Rows of sequences 2i and 2i + 1 are two chunks of one sequence of keys,
-     * both as long as those of its queries. Those of 2i + half are used; they
-     * are its chunk number `chunk`. Backward needs merge. */
+     * both as long as the sequences of its queries. The rows of 2i + half are
+     * used; they are its chunk number `chunk`. Backward needs merge. */
     bool one_chunk, merge;
     int32_t chunk, half;
 };
@@ -365,8 +366,8 @@ typedef PP_SINUSOIDS(pp_sinusoids_fn);
  *            (exp(logits - lse) - onehot(target)) * scale. If cap is not 0,
  *            softcap has made the logits, and the gradient is that of its
  *            inputs
- *   merge    lse (N), logp (N) of all words, written, from those of P parts of
- *            the vocabulary: parts (P, 2, N), lse and logp of each
+ *   merge    lse (N), logp (N) of the whole vocabulary, written, from P parts
+ *            of it: parts (P, 2, N), lse and logp of each
  *   soft     the same for a distribution over k of the words, in place of one
  *            target: ids (N, k), distinct in a row, or negative: not one of
  *            these words, and weights (N, k), accumulated type, each row of sum

@@ -19,7 +19,7 @@ static __device__ inline pack<V> entries(const elem *w, size_t i, float without)
     return p;
 }
 
-/* All threads take part in the sums, also those beyond the last row. */
+/* All threads take part in the sums, also threads beyond the last row. */
 template <int TEAM, int V>
 static __global__ void layernorm_fwd_kernel(elem *y, float *mean, float *rstd,
                                             const elem *x, const elem *w,

@@ -11,8 +11,8 @@
  *
  * An element of C is the sum over k in ascending order; if add, the sum begins
  * with the old element. So it does not depend on M, N or its position in C. The
- * sums use fused multiply-adds on machines that have them, so that bits are
- * those of one kind of machine, as with BLAS. The functions access nothing
+ * sums use fused multiply-adds on machines that have them, so that bits are the
+ * same on one kind of machine only, as with BLAS. The functions access nothing
  * outside M, N and K. */
 #ifndef PP_KERNELS_PRODUCTS_H
 #define PP_KERNELS_PRODUCTS_H

@@ -91,8 +91,8 @@ static struct span window(const struct pp_collective *c, const struct chunk *k,
     return (struct span){part.first + k->from, n < k->most ? n : k->most};
 }
 
-/* Adds the values of all members in order: those of the others are in the room,
- * member i's at i * step. */
+/* Adds the values of all members in order: the values of the others are in the
+ * room, member i's at i * step. */
 static int add_up(const struct pp_collective *c, const struct chunk *k,
                   size_t step, struct pp_err *err)
 {

@@ -42,7 +42,7 @@ enum pp_direction {
                           sequences and rows of products that they divide */
     PP_DIRECTION_WEIGHTS, /* likewise: weights that both hold, or divide, and
                              their gradients. They may travel beside the
-                             computation, and those of DATA must not wait for
+                             computation, and messages of DATA must not wait for
                              them. */
     PP_DIRECTION_HOST,    /* host memory, for checkpoints and sums: to and from
                              rank 0, and along the tree (tree.h). send and recv
@@ -245,7 +245,8 @@ void pp_comm_world_destroy(struct pp_comm_world *w);
 struct pp_mpi_options {
     const struct pp_mpi *mpi;
     struct pp_comm_room room;
-    /* Those from this rank and to it; NULL: all. The list stays the caller's.
+    /* The channels from this rank and to it; NULL: all. The list stays the
+     * caller's.
      */
     const struct pp_comm_channel *channels;
     size_t n_channels;

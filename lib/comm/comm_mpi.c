@@ -21,7 +21,7 @@
 #include "comm/rendezvous.h"
 #include "comm/tree.h"
 
-/* A direction for gathers, besides those of the contract. */
+/* A direction for gathers, besides the directions of the contract. */
 enum { DIRECTION_GATHER = PP_N_DIRECTIONS, N_MPI_DIRECTIONS };
 
 /* A channel to another rank, with its sends that are not yet received. */

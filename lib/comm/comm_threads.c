@@ -33,7 +33,7 @@ struct thread_comm {
 };
 
 /* A world and its arrays are one allocation. Channels are in the order of
- * struct pp_comm_channel: those from a rank lie beside each other. */
+ * struct pp_comm_channel: channels from one rank lie beside each other. */
 struct pp_comm_world {
     int size;
     const struct pp_stream_ops
@@ -43,7 +43,7 @@ struct pp_comm_world {
     struct pp_thread_receive *receives; /* (n_receives) of all channels */
     size_t n_channels, n_sends, n_receives;
     size_t *from;   /* (size + 1) where the channels from a rank begin */
-    size_t *to;     /* (size + 1) where those to a rank begin in into */
+    size_t *to;     /* (size + 1) where channels to a rank begin in into */
     uint32_t *into; /* (n_channels) channels in the order of their receivers */
     uint32_t *keys; /* (n_channels) receiver and direction of a channel */
     struct thread_comm *handles; /* (size) */

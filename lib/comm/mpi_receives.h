@@ -68,8 +68,9 @@ void pp_mpi_receives_post(struct pp_mpi_receives *r, struct pp_mpi_inbox *in,
 int pp_mpi_receives_find(const struct pp_mpi_receives *r,
                          struct pp_mpi_inbox *in) PP_MUST_USE;
 
-/* Begins the receives whose messages are there, and ends those that are done. A
- * failure is kept in its inbox. receives is a struct pp_mpi_receives. */
+/* Begins the receives whose messages are there, and ends the receives that are
+ * done. A failure is kept in its inbox. receives is a struct pp_mpi_receives.
+ */
 void pp_mpi_receives_advance(void *receives);
 
 #endif

@@ -2,7 +2,7 @@
 /* nccl - the functions of NCCL that we use. They are loaded at run time, so
  * that the program starts on a machine without NCCL.
  *
- * Types are those of the ABI: an enumeration is an int, a handle a pointer.
+ * Types are as in the ABI: an enumeration is an int, a handle a pointer.
  * nccl.c checks the values against NCCL's header if that is installed. */
 #ifndef PP_COMM_NCCL_H
 #define PP_COMM_NCCL_H

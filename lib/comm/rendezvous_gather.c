@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* rendezvous_gather - rank 0 waits for the other ranks. A rank that cannot
- * start also connects, to report why. Then rank 0 refuses all ranks, also those
+ * start also connects, to report why. Then rank 0 refuses all ranks, also ranks
  * that connect a little later. */
 #include <errno.h>
 #include <poll.h>

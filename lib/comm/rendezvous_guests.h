@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* rendezvous_guests - connections to a rank that listens, before they have said
- * hello. All are served at once, so that those of other programs, which say
- * nothing or something else, delay nobody. Private to rendezvous*.c. */
+ * hello. All are served at once, so that connections of other programs, which
+ * say nothing or something else, delay nobody. Private to rendezvous*.c. */
 #ifndef PP_COMM_RENDEZVOUS_GUESTS_H
 #define PP_COMM_RENDEZVOUS_GUESTS_H
 

@@ -38,7 +38,7 @@ void pp_comm_sets_add_group(struct pp_comm_sets *s, const struct pp_group *g,
 
 /* The sets of each rank, as indices of items. */
 struct members {
-    size_t *at, *end; /* (size) where those of a rank are in sets */
+    size_t *at, *end; /* (size) where the sets of a rank are in `sets` */
     size_t *sets;
 };
 

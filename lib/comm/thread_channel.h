@@ -62,8 +62,8 @@ int pp_thread_channel_send_wait(struct pp_thread_channel *ch,
                                 struct pp_err *err) PP_MUST_USE;
 
 /* The functions of struct pp_transport, for the receiver. e is its device, or
- * NULL. Those that wait return PP_CHANNEL_WRONG_SIZE at a message of another
- * size; it is receive number `awaited`. */
+ * NULL. Functions that wait return PP_CHANNEL_WRONG_SIZE at a message of
+ * another size; it is receive number `awaited`. */
 int pp_thread_channel_recv(struct pp_thread_channel *ch,
                            const struct pp_peer_copy_end *e, void *buf,
                            size_t bytes, struct pp_err *err) PP_MUST_USE;

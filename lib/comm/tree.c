@@ -155,8 +155,8 @@ static int pass_on(const struct relay *x, size_t first, size_t n, bool more,
     return 0;
 }
 
-/* Passes on the own records but the last part, which goes with those of the
- * children. */
+/* Passes on the own records but the last part, which goes with the records of
+ * the children. */
 static int pass_own(struct relay *x, struct pp_err *err)
 {
     const struct pp_records *r = x->records;

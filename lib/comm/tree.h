@@ -40,7 +40,7 @@ struct pp_tree_links {
 int pp_tree_gather(const struct pp_tree_links *l, const void *mine, void *all,
                    size_t bytes, struct pp_err *err) PP_MUST_USE;
 
-/* Replaces bytes at buf by those of rank 0. */
+/* Replaces the bytes at buf by rank 0's. */
 int pp_tree_spread(const struct pp_tree_links *l, void *buf, size_t bytes,
                    struct pp_err *err) PP_MUST_USE;
 

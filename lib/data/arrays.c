@@ -207,8 +207,8 @@ static enum pp_data_kind kind_of(const struct array_input *x)
                             : PP_DATA_DOCUMENTS;
 }
 
-/* Returns whether the responses of a group are those of one source, in any
- * order. */
+/* Returns whether the responses of a group are the responses of one source, in
+ * any order. */
 static bool has_sources(const struct array_input *x)
 {
     return kind_of(x) == PP_DATA_ROLLOUTS && !x->groups.data && x->source.data;

@@ -67,8 +67,7 @@ enum { PP_LONGEST_LIST = 1024 };
 /* Ids of lists are kept as floats, which have all integers below this one. */
 #define PP_LISTED_IDS (1 << 24)
 
-/* The kind of all documents of an input. The numbers are those of
- * pp-pack(5). */
+/* The kind of all documents of an input. pp-pack(5) has the numbers. */
 enum pp_data_kind {
     PP_DATA_DOCUMENTS, /* one sequence each */
     PP_DATA_PAIRS,     /* two sequences: chosen, then rejected */
@@ -182,8 +181,8 @@ int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
                             const void *values, struct pp_err *err) PP_MUST_USE;
 
 /* Sets the length of lists, before the first column of lists. Fails with
- * PP_EXIT_INPUT if those of earlier documents have another one. 0: the next
- * documents have none. */
+ * PP_EXIT_INPUT if the lists of earlier documents have another length. 0: the
+ * next documents have none. */
 int pp_documents_set_top_k(struct pp_documents *d, size_t top_k,
                            struct pp_err *err) PP_MUST_USE;
 
@@ -202,8 +201,8 @@ int pp_documents_set_generator(struct pp_documents *d, const int32_t *ids,
 float *pp_documents_make_column(struct pp_documents *d, enum pp_column column,
                                 struct pp_err *err) PP_MUST_USE;
 
-/* The responses that a reward is compared with: those of its group, or the
- * others of it. */
+/* The responses that a reward is compared with: all of its group, or the others
+ * of its group. */
 enum pp_baseline { PP_BASELINE_GROUP, PP_BASELINE_LEAVE_ONE_OUT };
 
 /* Makes the column of advantages from that of rewards: 0 at the tokens without

@@ -16,7 +16,7 @@
 #include "base/modality.h"
 #include "data/spill.h"
 
-/* The rows of an item. Those of an image are patches, from the slowest
+/* The rows of an item. The rows of an image are patches, from the slowest
  * dimension to the fastest; a clip of audio has 1, 1 and its rows, or 1, its
  * rows and 1 if the last row has one frame of the clip and not two. */
 struct pp_grid {
@@ -40,8 +40,8 @@ static inline uint32_t pp_clip_frames(const struct pp_grid *g)
     return 2 * g->rows * g->columns - (g->columns == 1);
 }
 
-/* Reports whether the rows make features: those of an image can be merged, or a
- * clip of audio has enough for one. */
+/* Reports whether the rows make features: patches of an image can be merged, or
+ * a clip of audio has enough rows for one. */
 bool pp_grid_merges(enum pp_modality modality, uint32_t merge,
                     const struct pp_grid *g);
 
@@ -53,14 +53,14 @@ struct pp_item_kind {
     uint32_t token; /* the id of placeholders */
     uint32_t merge; /* see base/modality.h */
     enum pp_modality modality;
-    bool class_out; /* an item has one more feature, that of the encoder's class
-                       token, before those of its rows */
+    bool class_out; /* an item has one more feature, of the encoder's class
+                       token, before the features of its rows */
 };
 
 struct pp_item {
     struct pp_grid grid;
     uint32_t rows;
-    size_t first_row; /* among those of all items */
+    size_t first_row; /* among the rows of all items */
 };
 
 /* A zeroed struct is empty. */
@@ -83,7 +83,7 @@ struct pp_items {
 void pp_items_begin(struct pp_items *s);
 
 /* Loads one item and returns room for its values, (rows, width), or NULL with
- * *err filled. spill and limit are those of pp_spill_grow. Fails with
+ * *err filled. spill and limit are as for pp_spill_grow. Fails with
  * PP_EXIT_INPUT if the grid makes no features, or if the kind is another than
  * that of the earlier items. */
 float *pp_items_load(struct pp_items *s, const struct pp_item_kind *kind,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* jsonl_generator - reads the tokens of a generator behind the language model:
  * in line with the tokens of a sequence, an id that the generator reads and
- * whether it is predicted. Labels and mask mean what those of the language
- * model mean. */
+ * whether it is predicted. Labels and mask mean the same as the language
+ * model's. */
 #include "data/jsonl_sequence.h"
 
 #include "data/packed.h"

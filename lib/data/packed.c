@@ -2,8 +2,8 @@
 /* packed - reads packed directories, in the order of an epoch.
  *
  * pp_packed_open makes sure that every offset that pp_packed_bin follows is
- * inside the maps. packed_sections.c has these checks, packed_check.c those of
- * the contents. */
+ * inside the maps. packed_sections.c has these checks, packed_check.c has the
+ * checks of the contents. */
 #include "data/packed.h"
 
 #include <inttypes.h>

@@ -31,9 +31,9 @@ enum { PP_PACKED_N_FILES = 3 + PP_N_COLUMNS + PP_N_MODALITIES };
 struct pp_epoch_order {
     uint32_t block; /* 0: every epoch has the order of the first */
     uint64_t seed;
-    uint64_t length; /* microbatches of an epoch: those behind the last bin are
-                        empty, or the last bins are left out. 0: n_bins. It is
-                        the reader's choice, and not in the index */
+    uint64_t length; /* microbatches of an epoch: microbatches behind the last
+                        bin are empty, or the last bins are left out. 0: n_bins.
+                        It is the reader's choice, and not in the index */
 };
 
 /* A microbatch without tokens: no bin is left. */
@@ -84,7 +84,7 @@ struct pp_bin {
                             sequence: nothing predicts it */
     uint32_t n_groups;   /* sequences that belong together count once */
     uint32_t max_seqlen; /* positions of the largest sequence */
-    uint64_t first_position;          /* among those of all bins */
+    uint64_t first_position;          /* among the positions of all bins */
     const int32_t *cu_seqlens;        /* n_sequences + 1 */
     const int32_t *cu_seqlens_padded; /* n_sequences + 1 */
     const uint32_t *source;           /* input index of each sequence */
@@ -273,7 +273,7 @@ struct pp_synthetic_data {
 };
 
 /* Makes n_bins bins of random ids and columns. Lengths, padding and ignored
- * labels are those of p's first bins, scaled down; ranks of sequences stay.
+ * labels are as in p's first bins, scaled down; ranks of sequences stay.
  * Without p, lengths are random too, and nothing is padded. */
 int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
                         const struct pp_synthetic_data *l,

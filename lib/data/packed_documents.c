@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_documents - makes documents from a packed set: those that it was
- * packed from, in their order. */
+/* packed_documents - makes from a packed set the documents that it was packed
+ * from, in their order. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

@@ -105,7 +105,7 @@ enum pp_section {
     PP_SECTION_CU_GROUPS,
     PP_SECTION_RANKS,
     PP_SECTION_GENERATOR,
-    /* The sections of a stream; those of the next modality follow. */
+    /* The sections of a stream; the sections of the next modality follow. */
     PP_SECTION_ITEM_STARTS,
     PP_SECTION_CU_ITEMS,
     PP_SECTION_CU_ROWS,
@@ -240,8 +240,9 @@ void pp_fill_item(struct pp_packed_fill *f, enum pp_modality m,
                   const struct pp_grid *g);
 
 /* Allocates zeros: `head` bytes, the sections that were counted, and `tail`
- * bytes. Begins anew. offset, which may be NULL, gets those of the sections and
- * of their end. Returns the block, which the caller frees, or NULL. */
+ * bytes. Begins anew. offset, which may be NULL, gets the offsets of the
+ * sections and of their end. Returns the block, which the caller frees, or
+ * NULL. */
 void *pp_fill_begin(struct pp_packed_fill *f, size_t head, size_t tail,
                     uint64_t offset[PP_N_SECTIONS + 1],
                     struct pp_err *err) PP_MUST_USE;
@@ -278,8 +279,8 @@ int pp_packed_load_items(const struct pp_packed *p, size_t b, uint32_t i,
                          struct pp_documents *d,
                          struct pp_err *err) PP_MUST_USE;
 
-/* Gives `out`, whose sequences are those of the first n_bins bins of p, their
- * items. After the last bin comes the first. */
+/* Gives `out`, whose sequences are the sequences of the first n_bins bins of p,
+ * their items. After the last bin comes the first. */
 int pp_packed_copy_items(const struct pp_packed *p, size_t n_bins,
                          struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 

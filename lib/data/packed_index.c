@@ -105,7 +105,7 @@ static uint32_t scan_generator(struct pp_packed *p,
 }
 
 /* Adds the items that a sequence has of a modality. Its placeholders must be
- * those of the items. */
+ * the placeholders of the items. */
 static int add_items(struct pp_packed_fill *f, enum pp_modality m,
                      const struct pp_packed_content *c,
                      const struct pp_part *part, struct pp_err *err)

@@ -312,8 +312,8 @@ static void fill_random(struct set_builder *b, struct sequence_columns to,
     }
 }
 
-/* Fills the columns of a generator with random ids. Labels that are ignored are
- * those of the `old` tokens of sequence i of a bin, scaled. */
+/* Fills the columns of a generator with random ids. The labels that are ignored
+ * are as among the `old` tokens of sequence i of a bin, scaled. */
 static void fill_random_generator(const struct set_builder *b,
                                   const struct sequence_columns *to,
                                   uint32_t length, const struct pp_bin *bin,
@@ -336,8 +336,9 @@ static void fill_random_generator(const struct set_builder *b,
     }
 }
 
-/* Fills columns with values of a size that suits: log-probabilities near those
- * of a model that knows nothing, and standard normal others. */
+/* Fills columns with values of a size that suits: log-probabilities near the
+ * log-probabilities of a model that knows nothing, and standard normal others.
+ */
 static void fill_random_columns(const struct set_builder *b,
                                 const struct sequence_columns *to,
                                 uint32_t length,

@@ -2,8 +2,8 @@
 /* packed_ranks - which context-parallel ranks have a sequence of a packed set.
  *
  * By default all ranks share every sequence. Or each sequence has a range of
- * ranks of its own; in a bin, those on more ranks come first. Ranks may then
- * have different numbers of tokens. */
+ * ranks of its own; in a bin, sequences on more ranks come first. Ranks may
+ * then have different numbers of tokens. */
 #ifndef PP_DATA_PACKED_RANKS_H
 #define PP_DATA_PACKED_RANKS_H
 
@@ -19,9 +19,9 @@ struct pp_bin;
 /* Returns the positions of a bin that a rank of `cp` has. */
 uint32_t pp_bin_rank_tokens(const struct pp_bin *b, int cp, int rank);
 
-/* Returns the positions of a microbatch for which memory is planned: those of
- * the largest bin, or, if its sequences are on ranks of their own, `cp` times
- * the most of a rank. */
+/* Returns the positions of a microbatch for which memory is planned: the
+ * positions of the largest bin, or, if its sequences are on ranks of their own,
+ * `cp` times the most of a rank. */
 uint32_t pp_packed_room(const struct pp_packed *p, int cp);
 
 /* Checks that the sequences are on ranks of as many as a mesh has. One rank

@@ -90,7 +90,7 @@ static bool is_with(const struct pp_packed *p, enum pp_with with)
     }
 }
 
-/* Returns how many bins, sequences ... a set has. Items and rows are those of a
+/* Returns how many bins, sequences ... a set has. Items and rows are of one
  * modality. */
 static uint64_t count_of(const struct pp_packed *p, enum pp_scope scope,
                          enum pp_modality m)

@@ -217,8 +217,8 @@ struct stream_check {
     uint32_t max_items, max_rows, max_item;
 };
 
-/* Checks the running sums of the items of bin b, which follow those of the bins
- * before. */
+/* Checks the running sums of the items of bin b, which continue the sums of the
+ * bins before it. */
 static int check_bin_sums(const struct pp_packed *p,
                           const struct pp_packed_stream *s, size_t b,
                           const struct stream_check *c, struct pp_err *err)
@@ -246,7 +246,8 @@ static int check_bin_sums(const struct pp_packed *p,
                 : 0;
 }
 
-/* Checks the items of bin b, and adds them to those of the bins before. */
+/* Checks the items of bin b, and adds them to the items of the bins before it.
+ */
 static int check_bin_items(const struct pp_packed *p,
                            const struct pp_packed_stream *s, size_t b,
                            struct stream_check *c, struct pp_err *err)

@@ -87,13 +87,14 @@ int pp_packed_check_places(const struct pp_packed *p,
                            const struct pp_stream_places *s, size_t b,
                            const int32_t *ids, struct pp_err *err) PP_MUST_USE;
 
-/* Returns the first of the items of a rank, among `size` that divide those of a
- * bin: each has consecutive whole items, with as equal numbers of rows as can
- * be. Rank `size` begins at the end. */
+/* Returns the first of the items of a rank, among `size` ranks that divide the
+ * items of a bin: each has consecutive whole items, with as equal numbers of
+ * rows as can be. Rank `size` begins at the end. */
 uint32_t pp_items_part(const struct pp_bin_items *b, size_t size, size_t rank);
 
-/* The items of the rank, among `size` that divide those of a bin, that has most
- * rows: these, and the sum of the squares of those of each item. */
+/* The items of the rank with most rows, among `size` ranks that divide the
+ * items of a bin: its rows, and the sum of the squares of the rows of each
+ * item. */
 struct pp_item_share {
     double rows, squares;
 };

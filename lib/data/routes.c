@@ -28,7 +28,7 @@ struct header {
 };
 static_assert(sizeof(struct header) == 56, "pp-routing(5)");
 
-/* The bytes before those that the checksum covers. */
+/* The bytes before the part that the checksum covers. */
 enum { UNSUMMED = offsetof(struct header, version) };
 
 int pp_routes_of(const struct pp_packed *p, struct pp_routes_shape *s,

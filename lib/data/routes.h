@@ -2,8 +2,8 @@
 /* routes - files of the experts that routers chose for the tokens of packed
  * data. pp-routing(5) has the byte layout.
  *
- * A place is a bin, a layer among those with experts, and a position of the
- * bin. It has top_k experts, the best first, or PP_NO_EXPERT as often. Many
+ * A place is a bin, a layer among the layers with experts, and a position of
+ * the bin. It has top_k experts, the best first, or PP_NO_EXPERT as often. Many
  * threads may read or write one file. */
 #ifndef PP_DATA_ROUTES_H
 #define PP_DATA_ROUTES_H
@@ -20,7 +20,7 @@ struct pp_packed;
 
 /* The data and the routers that a file is for. */
 struct pp_routes_shape {
-    uint32_t n_experts, n_layers, top_k; /* n_layers: those with experts */
+    uint32_t n_experts, n_layers, top_k; /* n_layers: layers with experts */
     uint64_t n_bins, n_positions;
     uint64_t data; /* pp_packed_sequences; 0 in a file: any */
 };
@@ -50,8 +50,8 @@ int pp_routes_open(const char *path, const struct pp_routes_shape *want,
 void pp_routes_close(struct pp_routes *r);
 
 /* Returns the number of the first expert at a place. The positions of a bin
- * follow each other. first is the bin's first position among those of all bins,
- * and tokens the number of its positions. */
+ * follow each other. first is the bin's first position among the positions of
+ * all bins, and tokens the number of its positions. */
 static inline size_t pp_routes_place(const struct pp_routes_shape *s,
                                      uint64_t first, size_t tokens,
                                      size_t layer, size_t position)

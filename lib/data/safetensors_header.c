@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* safetensors_header - reads the header of one file, and the elements of a
- * tensor. It is one file because the checks of the header make those reads
- * safe. */
+ * tensor. It is one file because the checks of the header make the reads of
+ * elements safe. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
