@@ -290,7 +290,7 @@ static uint64_t count_labels(const int32_t *labels, size_t at, size_t n)
     return scored;
 }
 
-/* Counts the sequences of all pieces, and their scored labels: those of the
+/* Counts the sequences of all pieces, and their scored labels: labels of the
  * language model or of a generator. */
 static void count_sequences(struct pack_job *j, const int32_t *labels,
                             uint64_t *n, uint64_t *scored)
@@ -526,7 +526,8 @@ static void print_figure(FILE *f, const char *key, double v)
     fprintf(f, "  \"%s\": %s,\n", key, text);
 }
 
-/* Prints the figures. With --balance also prints those before balancing. */
+/* Prints the figures. With --balance also prints the figures before balancing.
+ */
 static void print_figures(const struct pack_job *j, FILE *f)
 {
     if (j->bins.n_bins == 0)

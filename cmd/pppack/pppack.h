@@ -119,13 +119,13 @@ struct pack_input {
     const struct pack_options *o;
     struct tool *t;
     struct pp_documents docs; /* with --lengths: only lengths */
-    char *spill;              /* directory for tokens beyond those in memory */
+    char *spill; /* directory for tokens that memory has no room for */
     struct pp_image_processor images; /* zeroed without --processor */
     /* With --image-token, and with --audio-token. */
     struct pp_jsonl_stream streams[PP_N_MODALITIES];
     const char *name;                /* the file being read */
     struct pp_manifest manifest;     /* zeroed without --manifest */
-    int64_t dp, bins_multiple;       /* given, or those of the plan */
+    int64_t dp, bins_multiple;       /* given, or from the plan */
     double per_token, per_pair;      /* with --balance flops */
     double per_row[PP_N_MODALITIES]; /* with --balance flops */
 };
@@ -163,8 +163,8 @@ int pack_parse_column(struct pack_options *o, const char *s) PP_MUST_USE;
 /* Adds the columns of --add-column and --advantages to the documents. */
 int pack_add_columns(struct pack_input *in) PP_MUST_USE;
 
-/* Returns the folder for tokens beyond those in memory, beside the output. The
- * caller frees it. NULL after a failure. */
+/* Returns the folder for tokens that memory has no room for, beside the output.
+ * The caller frees it. NULL after a failure. */
 char *pack_spill_folder(const struct pack_options *o) PP_MUST_USE;
 enum { PACK_SPILL_BYTES = 64 << 20 };
 
@@ -225,8 +225,8 @@ struct pack_stream_figures {
     uint64_t items, rows, max_rows;
 };
 
-/* Prints those of a stream as members of a JSON object, with a comma before or
- * behind each. both: the data have images and audio. */
+/* Prints the figures of a stream as members of a JSON object, with a comma
+ * before or behind each. both: the data have images and audio. */
 void pack_print_stream(FILE *f, enum pp_modality m, bool both,
                        const struct pack_stream_figures *n, bool before);
 
@@ -275,9 +275,9 @@ int pack_balance(struct pack_job *j) PP_MUST_USE;
 void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
                        struct pp_workloads *s);
 
-/* Simulates a step that begins with bin first. Its k-th microbatches are those
- * of round order[k]; NULL: of round k. *time is that of the slowest
- * data-parallel rank. */
+/* Simulates a step that begins with bin first. Its k-th microbatches are the
+ * microbatches of round order[k]; NULL: of round k. *time is that of the
+ * slowest data-parallel rank. */
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
                        const struct pp_workloads *sizes, size_t first,
                        const uint32_t *order, double *time) PP_MUST_USE;

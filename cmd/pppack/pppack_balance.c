@@ -150,7 +150,7 @@ static void measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
     }
 }
 
-/* Appends the items of a piece to those of its bin. */
+/* Appends the items of a piece to the items of its bin. */
 static void add_items(const struct pack_job *j, const struct pp_items *items,
                       const struct pp_piece *q, struct pp_bin_items *to,
                       int32_t *cu)
@@ -165,7 +165,7 @@ static void add_items(const struct pack_job *j, const struct pp_items *items,
     to->rows = (uint32_t)cu[to->n];
 }
 
-/* Measures the items of an encoder in all bins. Ranks that have those of
+/* Measures the items of an encoder in all bins. Ranks that have items of
  * several bins have as many of each, because nothing says which come together.
  */
 static void measure_items(struct pack_job *j, size_t encoder,

@@ -197,7 +197,7 @@ static char *escape(const char *name)
     return s;
 }
 
-/* Adds the files of an operand: those that match it, or itself if it is no
+/* Adds the files of an operand: the files that match it, or itself if it is no
  * pattern or if a file has that name. */
 static int expand(struct pack_input *in, const char *name, glob_t *g)
 {

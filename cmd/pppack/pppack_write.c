@@ -207,7 +207,7 @@ static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
                     : 0;
 }
 
-/* Finds what a token, a pair and a row of each encoder cost. Tokens are those
+/* Finds what a token, a pair and a row of each encoder cost. Tokens are tokens
  * of the language model, and of a generator behind it. */
 static void find_costs(struct pack_input *in)
 {

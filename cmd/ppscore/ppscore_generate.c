@@ -79,7 +79,7 @@ int ppscore_generate_open(struct runner *p)
                : pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-/* A sequence of the data, and its number among those of all bins. */
+/* A sequence of the data, and its number among the sequences of all bins. */
 struct prompt {
     uint32_t source, start;
     size_t number;

@@ -15,7 +15,7 @@ bool pp_faults_take(struct pp_faults *f, int row, size_t place,
     return true;
 }
 
-/* A fault of a whole row comes after those in it. */
+/* A fault of a whole row comes after the faults in it. */
 static int compare_faults(const void *pa, const void *pb)
 {
     const struct pp_fault *a = pa, *b = pb;

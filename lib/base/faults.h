@@ -20,7 +20,7 @@ struct pp_fault {
 
 struct pp_faults {
     struct pp_fault at[PP_MAX_FAULTS];
-    size_t n; /* those beyond PP_MAX_FAULTS count but are not kept */
+    size_t n; /* faults beyond PP_MAX_FAULTS count but are not kept */
 };
 
 /* Moves the error that *err holds to the list, and returns true: then the

@@ -9,7 +9,7 @@
 
 #define PP_FNV_START UINT64_C(0xcbf29ce484222325)
 
-/* Returns the hash of n bytes that follow those hashed to h. The first call
+/* Returns the hash of n bytes that follow the bytes hashed to h. The first call
  * passes PP_FNV_START. */
 static inline uint64_t pp_fnv(uint64_t h, const void *data, size_t n)
 {

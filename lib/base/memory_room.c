@@ -95,8 +95,8 @@ static void look_at_group(const struct version *v, const char *dir,
     take_least(room, limit, used, of);
 }
 
-/* Looks at a control group and at those above it. In a container the name may
- * be the host's, and only the topmost directory is there. */
+/* Looks at a control group and at the groups above it. In a container the name
+ * may be the host's, and only the topmost directory is there. */
 static void look_at_groups(const char *root, const struct version *v,
                            const char *group, struct pp_memory_room *room)
 {

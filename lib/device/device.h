@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device - the memory and the kernels of a rank: those of the CPU or of a GPU.
+/* device - the memory and the kernels of a rank, on the CPU or on a GPU.
  *
  * Kernels read and write device memory only. Host code accesses device memory
  * only through this table, because it cannot access a GPU's memory; tests on a

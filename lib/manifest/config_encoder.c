@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* config_encoder - an encoder of images or of audio in config.json: CLIP's,
- * those of Qwen, and Whisper's. */
+ * Qwen's, and Whisper's. */
 #include <limits.h>
 #include <string.h>
 
@@ -282,8 +282,8 @@ static int read_qwen(const struct pp_value *o, const struct pp_model *m,
                                                                            : 0;
 }
 
-/* Reads the chunks of Qwen2.5-Omni's encoder of audio. Its positions are those
- * in a chunk, so that a clip may be longer than they are. */
+/* Reads the chunks of Qwen2.5-Omni's encoder of audio. Its positions count
+ * within a chunk, so that a clip may be longer than the table of positions. */
 static int read_chunks(const struct pp_value *o, const struct pp_model *m,
                        struct pp_vision *v)
 {

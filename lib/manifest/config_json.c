@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* config_json - config.json, read as transformers reads it.
  *
- * Defaults are those of the configuration classes of transformers 5, and null
+ * Defaults are as in the configuration classes of transformers 5, and null
  * is the same as absent. A model that this program would not compute as
  * transformers does is refused here, so that nobody checks again. */
 #include "manifest/config_json.h"
@@ -163,7 +163,7 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
                                         : pp_config_read_rope(root, m);
 }
 
-/* Checks that weights are quantized as those that are released. */
+/* Checks that weights are quantized as the published weights are. */
 static int check_quantized(const struct pp_value *at, enum pp_architecture a)
 {
     struct pp_value list;

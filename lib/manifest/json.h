@@ -4,7 +4,8 @@
  * Private to lib/manifest. A struct pp_value is a value and its parents, on the
  * reader's stack; the JSON pointer is formatted only after a failure. Every
  * failure is one line, "name: /pointer: reason", with PP_EXIT_INPUT. jansson's
- * allocations end the program if memory runs out, as those of base/alloc.h. */
+ * allocations end the program if memory runs out, as allocations of
+ * base/alloc.h do. */
 #ifndef PP_MANIFEST_JSON_H
 #define PP_MANIFEST_JSON_H
 
@@ -107,8 +108,8 @@ int pp_value_get_real(const struct pp_value *object, const char *key,
 int pp_value_get_text(const struct pp_value *object, const char *key,
                       const char **out) PP_MUST_USE;
 
-/* Fails unless "format" and "version" of a file are those given, or the version
- * is older. */
+/* Fails unless "format" and "version" of a file are as given, or the version is
+ * older. */
 int pp_value_format(const struct pp_value *root, const char *format,
                     int newest) PP_MUST_USE;
 

@@ -8,7 +8,7 @@
 #include "cost/machine.h"
 
 /* Reads a machine; its name is in memory of a. Figures of a known GPU that the
- * file does not have are those of the table. */
+ * file does not have come from the table. */
 int pp_machine_read(const char *path, struct pp_arena *a, struct pp_machine *m,
                     struct pp_err *err) PP_MUST_USE;
 

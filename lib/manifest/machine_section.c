@@ -92,8 +92,8 @@ int pp_read_machine_section(const struct pp_value *at, void *manifest)
     return pp_fields_read(at, pp_machine_fields, &m->machine);
 }
 
-/* Reads a file; the figures of a GPU that it names are those of the table where
- * it has none. */
+/* Reads a file; where it has no figures of a GPU that it names, they come from
+ * the table. */
 static int read_root(const struct pp_value *root, struct pp_arena *a,
                      struct pp_machine *m)
 {

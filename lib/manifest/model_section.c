@@ -203,7 +203,7 @@ static int read_state(const struct pp_value *at, bool first,
                : 0;
 }
 
-/* Sets the roles of all units from those that are frozen. A tied embedding and
+/* Sets the roles of all units from the frozen units. A tied embedding and
  * head are one tensor. */
 static int set_roles(const struct pp_value *at, struct pp_manifest *m)
 {

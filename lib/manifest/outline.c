@@ -190,7 +190,7 @@ static void add_tensor(struct outline *o, struct unit_sums *s, const char *name,
 }
 
 /* Adds a tensor of the model, by its name. Tensors of layers beyond the last
- * one predict several tokens, and those of encoders are no part of the
+ * one predict several tokens, and tensors of encoders are no part of the
  * language model: both are left out. */
 static void add(struct outline *o, const char *name, int n_dims,
                 const double *dims, bool expert)

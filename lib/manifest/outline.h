@@ -3,10 +3,10 @@
  * config.json and a description of its family, or else from the names and
  * shapes of its tensors.
  *
- * Parameters are exact. Operations are those of products: a token takes every
- * matrix of a unit, of experts top_k of all; attention takes pairs, and states
- * of linear attention what their chunks take. Saved activations are estimated
- * from the sizes of the products. */
+ * Parameters are exact. Operations are the operations of products: a token
+ * takes every matrix of a unit, of experts top_k of all; attention takes pairs,
+ * and states of linear attention what their chunks take. Saved activations are
+ * estimated from the sizes of the products. */
 #ifndef PP_MANIFEST_OUTLINE_H
 #define PP_MANIFEST_OUTLINE_H
 
@@ -18,7 +18,7 @@
 struct pp_shape {
     const char *name; /* as in the file */
     int n_dims;
-    const uint64_t *dims; /* without those of a packed tensor */
+    const uint64_t *dims; /* without the dimensions of packing */
     bool is_buffer;       /* its numbers are not floating-point */
 };
 
@@ -41,7 +41,7 @@ struct pp_outline_family {
     const char *model_type;
     const char *architecture; /* NULL: it is within other models alone */
     const char *layer;        /* of a layer */
-    const char *ends;         /* outside of layers; NULL: those of a Llama */
+    const char *ends;         /* outside of layers; NULL: as in a Llama */
 };
 
 /* Without a model_type it ends them. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* processor_json - reads the sizes of patches, and how pixels are rescaled and
- * normalised. Other keys, such as those of resizing, are left alone: pixels are
+ * normalised. Other keys, such as keys of resizing, are left alone: pixels are
  * given in the size that the model gets. */
 #include "manifest/processor_json.h"
 
@@ -32,8 +32,8 @@ static int read_channels(const struct pp_value *root, const char *key,
     return pp_value_reals(&at, least, most_pixel, *n, out);
 }
 
-/* Reads mean and deviation. Those of rescaled pixels are rescaled back, in
- * fp32, as transformers does it: so one pass has the same bits. */
+/* Reads mean and deviation. Mean and deviation of rescaled pixels are rescaled
+ * back, in fp32, as transformers does it: so one pass has the same bits. */
 static int read_normal(const struct pp_value *root, double factor,
                        struct pp_pixel_map *map)
 {

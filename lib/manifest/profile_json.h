@@ -9,8 +9,8 @@
  *    "step": {"seconds_per_param": s}}
  *
  * fwd, input and weight are seconds of the forward, input gradient and weight
- * gradient: per token, and per attended pair of positions. Those of an encoder
- * are per patch, and per pair of patches of an image. Messages and step
+ * gradient: per token, and per attended pair of positions. Seconds of an
+ * encoder are per patch, and per pair of patches of an image. Messages and step
  * may be absent; they then take no time. */
 #ifndef PP_MANIFEST_PROFILE_JSON_H
 #define PP_MANIFEST_PROFILE_JSON_H

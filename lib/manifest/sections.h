@@ -3,7 +3,7 @@
  *
  * Private to lib/manifest. Readers fill the parsed members (*manifest is a
  * struct pp_manifest) in the order of pp_manifest_fields, because each checks
- * its references to those before it. Writers build a section from the public
+ * its references to members before it. Writers build a section from the public
  * structs and check nothing, because the whole document is read again
  * afterwards. */
 #ifndef PP_MANIFEST_SECTIONS_H
@@ -12,8 +12,8 @@
 #include "manifest/fields.h"
 #include "manifest/manifest.h"
 
-/* The keys of a manifest and of its sections; pp_stage_fields are those of a
- * stage, pp_component_fields those of a component. */
+/* The keys of a manifest and of its sections; pp_stage_fields are the keys of a
+ * stage, pp_component_fields the keys of a component. */
 extern const struct pp_doc_field pp_manifest_fields[], pp_model_fields[],
     pp_machine_fields[], pp_microbatch_fields[], pp_mesh_fields[],
     pp_stage_fields[], pp_component_fields[], pp_data_fields[],

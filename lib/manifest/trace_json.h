@@ -16,8 +16,9 @@
  *
  * Fails with PP_EXIT_INPUT, file and JSON pointer if the text is no trace, if
  * it names another plan than `plan`, a pp_plan_name or "" for any, if the
- * compute actions and messages are not exactly those of s, each on its rank, or
- * if a rank computes in another order or two actions at a time. */
+ * compute actions and messages are not exactly the actions and messages of s,
+ * each on its rank, or if a rank computes in another order or two actions at a
+ * time. */
 int pp_trace_read(const char *path, const struct pp_schedule *s,
                   const char *plan, struct pp_sim *sim, int64_t *step,
                   struct pp_err *err) PP_MUST_USE;

@@ -97,7 +97,8 @@ int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
 /* Moves items between bins so that the costliest bin costs less; it ends
  * when that costs at most `enough` or is a single item; 0: it does its best.
  * The number of bins stays; no bin is empty, and none exceeds the capacity, nor
- * those of n_others other sizes. The sum of all costs must not overflow. */
+ * the capacities of n_others other sizes. The sum of all costs must not
+ * overflow. */
 void pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                      const uint64_t *cost, uint32_t capacity,
                      const struct pp_pack_size *others, size_t n_others,

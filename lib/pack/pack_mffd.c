@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pack_mffd - modified first-fit decreasing. The bins and their numbers are
- * those of NeMo-RL. Johnson and Garey, "A 71/60 theorem for bin packing",
+/* pack_mffd - modified first-fit decreasing. The bins and their numbers are as
+ * in NeMo-RL. Johnson and Garey, "A 71/60 theorem for bin packing",
  * Journal of Complexity 1, 1985, except for the last step, which is worst-fit.
  *
  * Each step walks over the sequences by descending length, skips placed ones

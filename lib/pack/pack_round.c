@@ -220,7 +220,7 @@ static void run_program(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(d.chosen);
 }
 
-/* Divides the lengths by the unit, rounded down, without those that become 0,
+/* Divides the lengths by the unit, rounded down, without lengths that become 0,
  * or rounded up. Returns how many there are. */
 static size_t divide_lengths(const uint32_t *lengths, size_t n, uint32_t unit,
                              bool up, uint32_t *divided)

@@ -19,7 +19,7 @@
  *
  * The weights have the element type of the run, or another one that is asked
  * for. F32 and F64 weights of such a run are the master weights; optimizer/ has
- * no second copy of them. If the files have narrower weights, as those of a
+ * no second copy of them. If the files have narrower weights, as the files of a
  * BF16 run do, optimizer/ has the master weights too. */
 #ifndef PP_RUN_CHECKPOINT_CKPT_H
 #define PP_RUN_CHECKPOINT_CKPT_H
@@ -37,10 +37,11 @@ struct pp_ckpt {
     struct pp_comm *comm;
     const struct pp_model *model;
     struct pp_parameters *params; /* this rank's */
-    /* The ranks that may exchange what they write, in PP_DIRECTION_DATA: those
-     * of this rank's row; or its tensor-parallel ranks, and in
-     * PP_DIRECTION_WEIGHTS those that hold the same weights. And device memory
-     * for that, which is not in use during a save. n or room is 0: none. */
+    /* The ranks that may exchange what they write, in PP_DIRECTION_DATA: the
+     * ranks of this rank's row; or its tensor-parallel ranks, and in
+     * PP_DIRECTION_WEIGHTS the ranks that hold the same weights. And device
+     * memory for that, which is not in use during a save. n or room is 0: none.
+     */
     struct pp_group group, owners;
     void *room;
     size_t room_bytes;
@@ -77,8 +78,8 @@ struct pp_ckpt_state {
     int64_t optimizer;          /* enum pp_optimizer */
     double betas[2];            /* AdamW's */
     double lr;                  /* peak learning rate */
-    int64_t epoch_microbatches; /* of one epoch, with those that are empty so
-                                   that it ends with a step */
+    int64_t epoch_microbatches; /* of one epoch, with empty microbatches so that
+                                   it ends with a step */
     uint64_t base_checksum; /* of the base of adapters; 0: random, or none */
     char settings[PP_SETTINGS_LINES]; /* of pp_settings_write */
 };

@@ -8,8 +8,8 @@
  * are consecutive. A rank holds the messages of one window at a time, so the
  * memory does not depend on the tensor.
  *
- * A transport of devices connects the ranks that divide a tensor, and those
- * that divide the state of what one of these holds, but not all with all. If
+ * A transport of devices connects the ranks that divide a tensor, and the ranks
+ * that divide the state of one rank's part of it, but not all with all. If
  * the file has the transpose, a range of memory is a part of every row. Then
  * the second ranks first exchange their ranges (pp_exchange_turn), so that each
  * has the elements of a range of rows, and the first ones write these. */

@@ -24,7 +24,7 @@ struct part {
     uint64_t element_bytes;         /* in memory */
     int32_t n_dims, rank;
     bool transposed; /* in the file */
-    bool follows;    /* the file has it as one with those before it */
+    bool follows;    /* the file has it fused with the tensors before it */
 };
 
 /* The state of a gathering on one rank. */

@@ -349,8 +349,8 @@ static void join(struct pp_saving *s)
 
 /* --- all ranks --- */
 
-/* Returns whether a thread writes the data: not those of a device with queues.
- */
+/* Returns whether a thread writes the data: not the data of a device with
+ * queues. */
 static bool is_by_thread(const struct pp_saving *s)
 {
     return s->beside && pp_device_ops(s->c.params->device)->is_host;

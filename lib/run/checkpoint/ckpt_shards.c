@@ -125,7 +125,8 @@ size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
                  : 0;
 }
 
-/* Returns the bytes of tensor i and of those that files have as one with it. */
+/* Returns the bytes of tensor i, including tensors fused with it in the file.
+ */
 static size_t stack_bytes(const struct pp_shards *s,
                           enum pp_weights_block block, size_t i)
 {
@@ -242,10 +243,10 @@ void pp_shards_keep_weights(struct pp_shards *s)
 /* The files of a part of the model, of a block. */
 struct part_files {
     const char *stem;
-    int first, n; /* among those of the block */
+    int first, n; /* among the files of the block */
 };
 
-/* Returns those that file i of the block is one of. */
+/* Returns the files that file i of the block belongs to. */
 static struct part_files files_of(const struct pp_shards *s,
                                   enum pp_weights_block b, int i)
 {

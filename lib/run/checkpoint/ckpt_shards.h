@@ -5,7 +5,7 @@
  * So the files depend on the model, the element types and the limit, and not on
  * the ranks that write them: every rank computes the same files, and knows
  * which of their tensors it holds. The weights of a generator are in files of
- * their own, and so are those of its connector. */
+ * their own, and so are the weights of its connector. */
 #ifndef PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 #define PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 
@@ -32,8 +32,8 @@ struct pp_shards {
     size_t generator, connector;
     const struct pp_model *model;
     const struct pp_parameters *params;
-    const struct pp_parameter **mine; /* (n) those of which this rank may write
-                                         a range; NULL: other ranks do */
+    const struct pp_parameter **mine; /* (n) the tensor if this rank may write a
+                                         range of it; NULL: other ranks do */
     size_t n;
     struct {
         size_t *first; /* (n_files + 1) first tensor of each file; then n */
@@ -51,15 +51,15 @@ struct pp_shard_file {
     char name[64]; /* "optimizer/exp_avg-00001-of-00002.safetensors" */
 };
 
-/* Returns the name of tensor i in the files of a block: those of a generator's
+/* Returns the name of tensor i in the files of a block: names of a generator's
  * weights have none of its prefix. */
 const char *pp_shards_name(const struct pp_shards *s,
                            enum pp_weights_block block, size_t i);
 
 /* Cuts the blocks of p that are saved. A file has at most `limit` bytes of
  * tensors, or one tensor. Weights have elements of save_bytes (base/elements.h)
- * in files, or with 0 those of the run. If these are narrower than the exact
- * weights, the exact ones are the master weights. m and p are borrowed.
+ * in files, or with 0 the elements of the run. If these are narrower than the
+ * exact weights, the exact ones are the master weights. m and p are borrowed.
  * pp_shards_finish frees, also after a failure. */
 int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
                    const struct pp_parameters *p, size_t limit,
@@ -97,8 +97,8 @@ int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
                      struct pp_err *err) PP_MUST_USE;
 
 /* Writes the pieces of this rank to files that exist. Collective over the
- * groups of x and turn, the ranks that divide a tensor, and those that divide
- * the state of a piece; the latter may be in the former. */
+ * groups of x and turn, the ranks that divide a tensor, and the ranks that
+ * divide the state of a piece; the latter may be in the former. */
 int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
                    struct pp_exchange *turn, const char *checkpoint,
                    struct pp_err *err) PP_MUST_USE;

@@ -127,7 +127,7 @@ static int put_sum(const struct merge *g, const struct pp_tensor *x,
     return rc;
 }
 
-/* Checks the types of a tensor: the writer knows those of pprun. */
+/* Checks the types of a tensor: the writer knows the types of pprun. */
 static int check_type(const struct pp_tensor *x, const struct addition *add,
                       struct pp_err *err)
 {

@@ -88,8 +88,8 @@ static inline unsigned pp_column_bit(enum pp_column c)
     return 1u << c;
 }
 
-/* Returns the columns, as bits, that the objective cannot do without, and those
- * that it reads if they are there. */
+/* Returns the columns, as bits, that the objective cannot do without, and the
+ * columns that it reads if they are there. */
 unsigned pp_objective_needs(const struct pp_objective_options *o);
 unsigned pp_objective_reads(const struct pp_objective_options *o);
 

@@ -60,9 +60,9 @@ struct pp_shares {
     size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one;
                            tp 0 is 1 */
     size_t owners;      /* ranks that divide the optimizer's state; 0 is 1 */
-    size_t owner; /* number among those with the same dense weights, of which
-                     the first alone writes them; mod ep among those that
-                     divide experts */
+    size_t owner; /* number among the ranks with the same dense weights, of
+                     which the first alone writes them; mod ep among the ranks
+                     that divide experts */
 };
 
 /* The parameters of a rank. In w and g, these are contiguous in each layer: q,
@@ -199,8 +199,8 @@ bool pp_parameter_at(const struct pp_parameters *p,
                      const struct pp_tensor_info *table, size_t n_rows,
                      const struct pp_shares *s, struct pp_parameter *t);
 
-/* Returns the shares of a tensor on member k of n ranks: all of a row, or those
- * that divide tensors. */
+/* Returns the shares of a tensor on member k of n ranks: all ranks of a row, or
+ * the ranks that divide tensors. */
 struct pp_shares pp_parameter_shares_of(const struct pp_parameters *p,
                                         const struct pp_parameter *t, size_t k,
                                         size_t n);

@@ -48,8 +48,8 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
     return 0;
 }
 
-/* Returns whether the tensor is one of those that files may have and nobody
- * reads, such as those of layers for multi-token prediction. */
+/* Returns whether files may have the tensor although nobody reads it, such as
+ * tensors of layers for multi-token prediction. */
 static bool is_ignored(const struct pp_model *m, const struct pp_tensor *x)
 {
     const struct pp_names *names = pp_family_of(m->architecture)->names;

@@ -268,7 +268,7 @@ static void add_rows(double *probe, const void *y, size_t from, size_t to,
     probe[PP_VERIFY_ROWS] = (double)to;
 }
 
-/* Returns the rows of the images before those of a sequence. */
+/* Returns the rows of the images before the images of a sequence. */
 static size_t rows_before(const struct pp_vision *v,
                           const struct pp_bin_items *images, uint32_t sequence,
                           enum pp_rows rows)

@@ -135,8 +135,8 @@ struct pp_verify {
     size_t n_rows;
     struct pp_verify_output *outputs; /* by stage; zeroed if there is none */
     struct pp_verify_scalar scalars[PP_VERIFY_SCALARS + PP_VERIFY_EXACT_ONES];
-    int n_scalars; /* without PP_VERIFY_EVAL if no run evaluated; then those of
-                      an exact plan */
+    int n_scalars; /* without PP_VERIFY_EVAL if no run evaluated; then the
+                      scalars of an exact plan */
     bool same;
 };
 
@@ -175,8 +175,8 @@ int pp_verify_judge(struct pp_verify *v, struct pp_err *err) PP_MUST_USE;
 /* Returns whether the first step agrees and a later one does not. */
 bool pp_verify_differs_later(const struct pp_verify *v);
 
-/* Returns the first stage of an exact plan whose bits differ from those of one
- * rank, and in *of which; -1: none. */
+/* Returns the first stage of an exact plan whose bits differ from the bits of
+ * one rank, and in *of which; -1: none. */
 int pp_verify_inexact(const struct pp_verify *v, enum pp_digest_of *of);
 
 /* Writes one sentence about the likely place of the fault; "" if there is no

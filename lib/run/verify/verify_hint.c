@@ -13,7 +13,7 @@ static bool beyond(struct pp_verify_error e)
     return !(e.error <= e.bound);
 }
 
-/* The tensors of a stage, and those whose gradients differ. */
+/* The tensors of a stage, and the tensors whose gradients differ. */
 struct stage_count {
     int tensors, bad;
 };
@@ -139,7 +139,7 @@ static bool is_head_wrong(const struct pp_verify *v)
     return false;
 }
 
-/* Reports whether outputs are compared: those of whole sequences are. */
+/* Reports whether outputs are compared: outputs of whole sequences are. */
 static bool has_outputs(const struct pp_verify *v)
 {
     for (int s = 0; s < v->graph->n_stages; s++)

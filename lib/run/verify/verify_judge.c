@@ -173,8 +173,8 @@ static void judge_output(struct pp_verify *v, int stage)
     }
 }
 
-/* A loss of an objective may cancel to 0. The errors of its terms are those of
- * a loss of this size, at least. */
+/* A loss of an objective may cancel to 0. The errors of its terms are at least
+ * the errors of a loss of this size. */
 #define SMALL_LOSS 1e-2
 
 static void judge_scalars(struct pp_verify *v)

@@ -33,7 +33,7 @@
  * shortest copy and the shared work apply.
  *
  * Shared work. Take the smallest sets of ranks such that all copies of a stage
- * are on ranks of one set: in a mesh that has lost ranks (reroute.h), those
+ * are on ranks of one set: in a mesh that has lost ranks (reroute.h), the ranks
  * left of a row. A set K does the work of its stages for every microbatch,
  * whatever the routes. If each copy has all stages of K on one rank, one of its
  * ranks does so for ceil(n / |K|) microbatches or more. For each of them, what

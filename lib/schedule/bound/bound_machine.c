@@ -5,7 +5,7 @@
  *
  * If microbatches are alike, the actions of one kind on one stage have rising
  * heads and falling tails, so each kind is a queue. If they differ, nothing
- * fixes their order: heads and tails are those of each microbatch's own data,
+ * fixes their order: heads and tails come from each microbatch's own data,
  * and the machine needs a heap. */
 #include <math.h>
 #include <stdlib.h>

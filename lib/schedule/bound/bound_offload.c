@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory with copies to the host. Activations that leave are on the device for
- * their forward and their backward and for two copies; those that stay, from
- * one to the other. A rank's copies of one direction follow each other, so only
- * so many can leave. What is left, times the time that it stays, fits into the
- * limit times the makespan. Which leave is relaxed to parts of microbatches. */
+ * their forward and their backward and for two copies; activations that stay,
+ * from one to the other. A rank's copies of one direction follow each other, so
+ * only so many can leave. What is left, times the time that it stays, fits into
+ * the limit times the makespan. Which leave is relaxed to parts of
+ * microbatches. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static int compare_savings(const void *pa, const void *pb)
 }
 
 /* Returns the most that copies save in so much time. The savings are sorted,
- * those that give most for their time first. */
+ * the ones that give most for their time first. */
 static double save(const struct saving *s, int n, double time)
 {
     double sum = 0;

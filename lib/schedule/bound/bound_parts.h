@@ -58,7 +58,7 @@ struct pp_bound_case {
     const double *limit;         /* per rank, or NULL */
     double *row_head, *row_tail;
     /* Earliest start (nondecreasing in k) and least time from the op's end to
-     * the end of the step (nonincreasing), by stage * n + k. Those of all ops
+     * the end of the step (nonincreasing), by stage * n + k. Entries of all ops
      * follow each other, so that times[0], head[0] and tail[0] go by number in
      * data * n + k. */
     double *head[PP_BOUND_OPS], *tail[PP_BOUND_OPS];
@@ -135,7 +135,8 @@ int pp_bound_events(struct pp_bound_case *c, struct pp_err *err) PP_MUST_USE;
  * pp_bound_set_head returns the least time by which a rank can have run all
  * that must come before op k of a stage; pp_bound_set_tail returns the least
  * time that all that must come after it takes. Call them in rising k for heads
- * and falling k for tails, after the heads or tails of those ops are known. */
+ * and falling k for tails, after the heads or tails of the ops in the set are
+ * known. */
 struct pp_bound_sets;
 struct pp_bound_sets *pp_bound_sets_create(const struct pp_bound_case *c);
 void pp_bound_sets_destroy(struct pp_bound_sets *sets);
@@ -157,7 +158,7 @@ double pp_bound_offload(const struct pp_bound_case *c,
                         const double *hold);
 
 /* Returns the bound by shared work, if there are copies of the weights. Heads
- * and tails must be those of pp_bound_path. */
+ * and tails must come from pp_bound_path. */
 double pp_bound_copies(const struct pp_bound_case *c);
 
 /* Returns the bound for a rank that does the work of some stages, of one copy
@@ -169,18 +170,18 @@ double pp_bound_shared(const struct pp_bound_case *c, const int *stages,
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
                        int n_stages, const double *hold);
 
-/* Replaces heads and tails by those of each microbatch's own data and times,
- * for microbatches that differ. */
+/* Replaces heads and tails by heads and tails from each microbatch's own data
+ * and times, for microbatches that differ. */
 void pp_bound_own_paths(struct pp_bound_case *c);
 
-/* Returns the preemptive one-machine bound on those. */
+/* Returns the preemptive one-machine bound on these heads and tails. */
 double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
                         int n_stages);
 
 /* Returns the largest makespan that windows refute, or the known bound, or -1
  * with *err filled. An order takes `reached`, so this and more cannot be
- * refuted. Heads and tails must be those of pp_bound_events, and microbatches
- * alike. It works for so many seconds at most, at a fixed rate. */
+ * refuted. Heads and tails must come from pp_bound_events, and microbatches
+ * must be alike. It works for so many seconds at most, at a fixed rate. */
 double pp_bound_windows(const struct pp_bound_case *c, double known,
                         double reached, double seconds, struct pp_err *err);
 

@@ -80,8 +80,8 @@ static bool shave_action(struct pp_windows *w, size_t at, double part,
     return changed;
 }
 
-/* Shaves all windows, those of the first microbatches first, or at their ends
- * those of the last. Returns whether that changed any. */
+/* Shaves all windows, windows of the first microbatches first, or at their ends
+ * windows of the last microbatches. Returns whether that changed any. */
 static bool shave_windows(struct pp_windows *w, double part)
 {
     const struct pp_bound_case *c = w->c;
@@ -96,7 +96,7 @@ static bool shave_windows(struct pp_windows *w, double part)
     return changed;
 }
 
-/* Sets the windows to those of heads and tails. */
+/* Sets the windows from heads and tails. */
 static void set_windows(struct pp_windows *w, double makespan)
 {
     const struct pp_bound_case *c = w->c;
@@ -111,7 +111,7 @@ static void set_windows(struct pp_windows *w, double makespan)
 }
 
 /* Returns whether no order takes `makespan` or less. The windows known of a
- * larger makespan hold for this one, and so do those ends less the difference:
+ * larger makespan hold for this one, and so do their ends less the difference:
  * an order that ends sooner may begin later. */
 static bool is_refuted(struct pp_windows *w, double makespan, double part)
 {

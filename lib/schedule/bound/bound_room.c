@@ -8,8 +8,8 @@
  *
  * While a rank runs an action it runs no other: an F that can only begin before
  * the action ends has begun before it, and a W that can only end after the
- * action begins ends after it. Microbatches of a stage are in order, so those
- * that have begun, or ended, are the first. */
+ * action begins ends after it. Microbatches of a stage are in order, so the
+ * microbatches that have begun, or ended, are the first. */
 #include "schedule/bound/bound_windows.h"
 
 #include <math.h>

@@ -86,7 +86,7 @@ static void serve_nth(const struct pp_bound_case *c, struct busy *b, int stage,
     serve(b, head, c->stages[stage].time[op]);
 }
 
-/* Puts the first n actions of a kind into the set of those before. */
+/* Puts the first n actions of a kind into the set of actions before. */
 static void need(const struct pp_bound_case *c, struct set *s, int stage,
                  int op, size_t n)
 {
@@ -94,7 +94,7 @@ static void need(const struct pp_bound_case *c, struct set *s, int stage,
         serve_nth(c, &s->busy, stage, op, s->n[op]++, false);
 }
 
-/* Puts all actions of a kind from the n-th on into the set of those after. */
+/* Puts all actions of a kind from the n-th on into the set of actions after. */
 static void leave(const struct pp_bound_case *c, struct set *s, int stage,
                   int op, size_t n)
 {
@@ -119,7 +119,7 @@ static size_t fit(double room, double each, size_t most)
 }
 
 /* Returns the rank's limit less one microbatch of every stage before s on it:
- * those stages hold the microbatch that s runs. */
+ * these stages hold the microbatch that s runs. */
 static double room_of(const struct pp_bound_case *c, int s)
 {
     const struct pp_bound_stage *stage = &c->stages[s];

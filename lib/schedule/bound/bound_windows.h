@@ -46,7 +46,7 @@ struct pp_windows {
     size_t n_trail;
     uint32_t trial, n_trials, *noted; /* noted: the trial of the last change */
     int rounds;        /* most rounds of edge finding while a part is assumed */
-    uint32_t *actions; /* those that take time, rank by rank */
+    uint32_t *actions; /* actions that take time, rank by rank */
     size_t *first_action; /* per rank, n_rows + 1 */
     /* The tasks of a rank; and for each rank their numbers by earliest start
      * and by latest end, from the last time on. */

@@ -82,9 +82,9 @@ size_t pp_events_stream(const struct pp_events *e, int row, struct pp_action a);
 
 /* Calls visit for every action that x itself waits for, besides the earlier
  * actions of its stream. A compute action waits for its receives (the first of
- * a pair for those of both), a RECV for its SEND, and a SEND for its producer
- * and, on a full channel, for the RECV that makes room; at depth 0 that is its
- * own RECV. */
+ * a pair for the receives of both), a RECV for its SEND, and a SEND for its
+ * producer and, on a full channel, for the RECV that makes room; at depth 0
+ * that is its own RECV. */
 void pp_events_waits(const struct pp_events *e, int row, size_t x,
                      void (*visit)(void *ctx, size_t on), void *ctx);
 

@@ -207,7 +207,8 @@ static int check_reduce(struct row_check *c)
         return fail_here(c, "is of a stage whose weights are frozen", "");
     if (c->reduced[stage])
         return fail_here(c, "appears a second time", "");
-    /* It would add gradients that have been added to those of other stages. */
+    /* It would add gradients that have been added to the gradients of other
+     * stages. */
     if (c->synced)
         return fail_here(c, "comes after SYNC_TIED", "");
     if (!all_gradients(c, stage))

@@ -112,7 +112,7 @@ size_t pp_events_stream(const struct pp_events *e, int row, struct pp_action a)
 
 struct event_edges {
     struct pp_events *e;
-    bool send; /* the waits are those of a SEND */
+    bool send; /* the waits are of a SEND */
     struct pp_err *err;
     int rc;
 };

@@ -3,8 +3,9 @@
  *
  * A change is one edit of a row. The search tries every edit that can end the
  * first faults, and takes the one that leaves the fewest faults and the fewest
- * actions that cannot run, and of those the nearest; then it goes on with what
- * is left. If one edit suffices it finds one; several may not be the fewest. */
+ * actions that cannot run, and of equal edits the nearest; then it goes on with
+ * what is left. If one edit suffices it finds one; several may not be the
+ * fewest. */
 #ifndef PP_SCHEDULE_CHECK_MEND_H
 #define PP_SCHEDULE_CHECK_MEND_H
 

@@ -109,7 +109,7 @@ static bool find_wait(const struct run *x, int row, struct pp_wait *wait)
 }
 
 /* Follows the waits from the first row that stopped until a row is met again,
- * and keeps those from there on. */
+ * and keeps the rows from there on. */
 static void follow(const struct run *x, struct pp_stuck *k, size_t *met)
 {
     const struct pp_schedule *s = x->schedule;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* If actions are many, those of one colour share one path: a picture of 50
+/* If actions are many, actions of one colour share one path: a picture of 50
  * thousand actions stays near a megabyte. */
 #include "schedule/draw/svg_row.h"
 

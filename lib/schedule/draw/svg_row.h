@@ -43,7 +43,7 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
 /* The most shades of a colour; a rank with more stages shares them. */
 enum { PP_SVG_SHADES = 6 };
 
-/* The kinds of cells: those of computation, by enum pp_op, and collectives and
+/* The kinds of cells: cells of computation, by enum pp_op, and collectives and
  * copies. */
 enum { PP_SVG_COLLECTIVE = PP_W + 1, PP_SVG_KINDS };
 

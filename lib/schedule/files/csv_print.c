@@ -82,7 +82,7 @@ static void print_wait_forward(struct printing *p, struct pp_action a)
 }
 
 /* Waits for the other sends at the end of the row, as nothing earlier shows
- * that they have been received: those of gradients, and those of activations
+ * that they have been received: sends of gradients, and sends of activations
  * that have no gradient. */
 static void print_last_waits(struct printing *p, const struct pp_row *list)
 {

@@ -4,7 +4,7 @@
  * The letters are PyTorch's (torch.distributed.pipelining): F forward, B full
  * backward, I input gradient, W weight gradient. B is I followed by W. SEND
  * names the sending stage, RECV the receiving stage. pp-schedules(7) compares
- * the names with those of other systems. */
+ * the names with the names in other systems. */
 #ifndef PP_SCHEDULE_IR_ACTION_H
 #define PP_SCHEDULE_IR_ACTION_H
 

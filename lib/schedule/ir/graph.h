@@ -30,8 +30,8 @@ struct pp_stage_node {
     bool frozen;       /* the weights of the stage are not trained: it has no W.
                           Set by the caller */
     bool has_backward; /* it is trained, or a stage before it is */
-    bool input_grad;   /* it sends gradients to inputs, those that have a
-                          backward. If false, it does nothing at I and its whole
+    bool input_grad;   /* it sends gradients to the inputs that have a backward.
+                          If false, it does nothing at I and its whole
                           backward at W: so does a source */
     int copy_of;       /* stage of the first copy with these weights, or -1 */
 };
@@ -112,8 +112,8 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                    enum pp_placement placement, struct pp_graph *g,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Puts n stages before those of a chain, each on a row of its own before the
- * rows of the chain. */
+/* Puts n stages before the stages of a chain, each on a row of its own before
+ * the rows of the chain. */
 int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
 
@@ -133,7 +133,7 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
 int pp_graph_break(const struct pp_graph *g);
 
 /* Returns the most rows that add gradients of the same weights, this one among
- * them: those of copies, or of a tied embedding and head; 1: none do. */
+ * them: rows of copies, or of a tied embedding and head; 1: none do. */
 int pp_graph_adds(const struct pp_graph *g, int row);
 
 /* Returns true if the outputs of both stages flow into a common stage before

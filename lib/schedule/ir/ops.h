@@ -16,8 +16,8 @@
 #include "schedule/ir/numbering.h"
 #include "schedule/ir/schedule.h"
 
-/* The edges of all operations, sorted by operation: op has those from first[op]
- * up to first[op + 1]. */
+/* The edges of all operations, sorted by operation: op has the edges from
+ * first[op] up to first[op + 1]. */
 struct pp_op_edges {
     int32_t *first; /* n + 1 */
     int32_t *op;    /* the operation at the other end */
@@ -75,7 +75,7 @@ static inline int pp_ops_wait(struct pp_ops *o, int32_t on, double lag,
 /* Fills first_order and order after the last operation, and out if turned. */
 void pp_ops_link(struct pp_ops *o, bool turned);
 
-/* The waits of the actions of a schedule, beside those for the ones before in
+/* The waits of the actions of a schedule, beside waits for earlier actions of
  * their row. */
 enum pp_ops_waits {
     PP_OPS_INPUTS, /* a compute action for its inputs, on any row; messages are

@@ -123,8 +123,8 @@ struct pp_costs {
     const int *units;
 };
 
-/* Replaces the messages of s by those that pp_lower adds if the global order
- * has the times of actions and messages instead of unit times; NULL: unit
+/* Replaces the messages of s by the messages that pp_lower adds if the global
+ * order has the times of actions and messages instead of unit times; NULL: unit
  * times. So a receive is posted in time, but its buffer may live longer. */
 int pp_lower_again(struct pp_schedule *s, const struct pp_costs *costs,
                    struct pp_err *err) PP_MUST_USE;
@@ -137,8 +137,8 @@ bool pp_schedule_copies(const struct pp_schedule *s);
 
 /* Adds UNSHARD before the first action that needs the whole weights of a stage
  * and RESHARD after the last, if the graph has divided weights (resident) and s
- * has no UNSHARD yet. If more stages of a row would be whole at once, those go
- * that are needed last. */
+ * has no UNSHARD yet. If more stages of a row would be whole at once, the
+ * stages needed last go. */
 void pp_lower_sharding(struct pp_schedule *s);
 
 /* Removes UNSHARD and RESHARD. */

@@ -121,8 +121,8 @@ static int find_emitted(const struct pp_schedule *s, const int *stages, int n)
     return -1;
 }
 
-/* Emits the rows of one stage: those that feed the core from the last one, then
- * those that read from it from the first one. Returns false if one does
+/* Emits the rows of one stage: rows that feed the core, from the last one, then
+ * rows that read from the core, from the first one. Returns false if one does
  * neither. */
 static bool emit_others(struct pp_schedule *s)
 {

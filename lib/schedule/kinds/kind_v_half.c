@@ -29,8 +29,8 @@ enum { VBLOCK_OPS = 4, VBLOCK_PERIOD = 6 };
 enum { VBLOCK_RANKS = 1024 };
 
 /* The steps of the first microbatch on one rank, ascending and all different
- * modulo the period. A rank's steps come after those of the ranks that it waits
- * for. */
+ * modulo the period. A rank's steps come after the steps of the ranks that it
+ * waits for. */
 struct vblock {
     int step[VBLOCK_OPS];
 };
@@ -349,8 +349,8 @@ static void compress_cooldown(struct block_table *t)
                 compress_last_step(t, r, i);
 }
 
-/* Emits a row, with weight gradients in the free steps. Those of the way up
- * come first, because they are older. */
+/* Emits a row, with weight gradients in the free steps. Weight gradients of the
+ * way up come first, because they are older. */
 static void emit_vblock_row(struct pp_schedule *s, const struct block_table *t,
                             int row)
 {

@@ -33,7 +33,7 @@ void pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
 void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
                   int row, int n);
 
-/* Emits the rows of a kind that runs a chain, and those beside the chain. */
+/* Emits the rows of a kind that runs a chain, and the rows beside the chain. */
 int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,
                   const struct pp_kind_options *o,
                   struct pp_err *err) PP_MUST_USE;

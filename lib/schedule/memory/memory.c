@@ -143,9 +143,9 @@ static void touch_consumption(struct touches *t)
         }
 }
 
-/* Touches the gradients of keys and values to which later slices add: those of
- * the slice, and in the first backward of the microbatch, which is the last
- * slice's, those of all earlier slices. */
+/* Touches the gradients of keys and values to which later slices add: the
+ * gradients of the slice, and in the first backward of the microbatch, which is
+ * the last slice's, the gradients of all earlier slices. */
 static void touch_slices(struct touches *t)
 {
     int s = t->action.stage, last = t->g->n_slices - 1;
@@ -255,7 +255,7 @@ static int compare_buffers(const void *pa, const void *pb)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* Sorts the touches and joins those of each buffer. */
+/* Sorts the touches and joins the touches of each buffer. */
 static size_t fold_touches(struct pp_buffer *b, size_t n)
 {
     size_t kept = 0;

@@ -39,11 +39,11 @@ enum pp_buffer_kind {
                     is 0 for forward and 1 for backward, microbatch is the
                     position in the ring */
     PP_BUF_WEIGHTS, /* whole weights of a stage, from UNSHARD to RESHARD:
-                       microbatch is the number of the UNSHARD among those of
-                       the stage */
+                       microbatch is the number of the UNSHARD of the stage
+                       */
     PP_BUF_HOST, /* offloaded activations, in an arena of their own on the host,
-                    from F to the first backward: those of PP_BUF_ACT_I in
-                    whole cache lines, then those of PP_BUF_ACT_W */
+                    from F to the first backward: PP_BUF_ACT_I in whole cache
+                    lines, then PP_BUF_ACT_W */
     PP_N_BUFFER_KINDS
 };
 
@@ -86,13 +86,13 @@ static inline void pp_stage_bytes_add(struct pp_stage_bytes *b,
 
 struct pp_memory {
     struct pp_buffer *buffers; /* sorted for pp_memory_find; malloc'ed */
-    size_t n, n_host;          /* those in the arena, then those on the host */
-    size_t arena_bytes;        /* bytes to allocate, a little above the peak */
-    size_t workspace_bytes;    /* those of them that are workspaces */
-    size_t peak_bytes;         /* largest sum of live buffers, rings included */
-    size_t peak_place;         /* position in the row that first reaches it */
-    size_t message_bytes;      /* of messages there, in whole cache lines */
-    size_t host_bytes; /* of the arena on the host; 0 without OFFLOADs */
+    size_t n, n_host;       /* buffers in the arena, then buffers on the host */
+    size_t arena_bytes;     /* bytes to allocate, a little above the peak */
+    size_t workspace_bytes; /* the part of arena_bytes for workspaces */
+    size_t peak_bytes;      /* largest sum of live buffers, rings included */
+    size_t peak_place;      /* position in the row that first reaches it */
+    size_t message_bytes;   /* of messages there, in whole cache lines */
+    size_t host_bytes;      /* of the arena on the host; 0 without OFFLOADs */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
     int peak_slots;                         /* the same as pp_row_slots */
 };

@@ -82,8 +82,8 @@ static bool is_lasting(const struct pp_buffer *b)
 }
 
 /* Orders buffers by first position, and large before small at one position.
- * Those that last come before all others: they would divide the room of these
- * for ever. */
+ * Buffers that last come before all others: they would divide the room of the
+ * others for ever. */
 static int by_first(const void *pa, const void *pb)
 {
     const struct pp_buffer *a = *(struct pp_buffer *const *)pa;

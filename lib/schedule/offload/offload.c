@@ -31,7 +31,7 @@ static const struct policy policies[] = {
     {0, 1, true},  {0, 2, true},  {0, 4, true},  {1, 1, true},  {1, 2, true},
 };
 
-/* The times of a policy are those of the order that it gave before. */
+/* The times of a policy come from the order that it gave before. */
 enum { ROUNDS = 4 };
 
 struct weaving {
@@ -63,9 +63,9 @@ static void add_copy(struct weaving *w, const struct kept *k, enum pp_op op)
     add(w, a);
 }
 
-/* Returns what is here and has its backward last, of those whose copy can have
- * ended at a time; or if none can, whose copy ends first. NULL: there is none.
- * It cannot leave twice, nor if its backward begins at place i. */
+/* Returns what is here and has its backward last, among activations whose copy
+ * can have ended at a time; or if none can, whose copy ends first. NULL: there
+ * is none. It cannot leave twice, nor if its backward begins at place i. */
 static struct kept *choose(struct weaving *w, size_t i, double now,
                            double *ends)
 {

@@ -2,11 +2,12 @@
 /* offload - chooses which activations leave for the host, and when.
  *
  * The order of the computation is given. A rank that lacks room for the next
- * forward offloads the microbatch whose backward comes last among those whose
- * copy can have ended (Belady's rule), and reloads it as late as its copy
- * allows. How much room is kept free for reloads, and how early they begin, is
- * tried in several ways, each simulated. PipeOffload (arXiv 2503.01328) instead
- * offloads whole stages of interleaved 1F1B in a fixed rhythm. */
+ * forward offloads the microbatch whose backward comes last among the
+ * microbatches whose copy can have ended (Belady's rule), and reloads it as
+ * late as its copy allows. How much room is kept free for reloads, and how
+ * early they begin, is tried in several ways, each simulated. PipeOffload
+ * (arXiv 2503.01328) instead offloads whole stages of interleaved 1F1B in a
+ * fixed rhythm. */
 #ifndef PP_SCHEDULE_OFFLOAD_OFFLOAD_H
 #define PP_SCHEDULE_OFFLOAD_OFFLOAD_H
 

@@ -28,9 +28,9 @@ struct pp_reroute {
 };
 
 /* Finds the routes. g is the graph of a lane, of one copy of the weights;
- * n_microbatches are those of a lane; lost has dp entries for each row of g.
- * The result is in memory of a. Fails with PP_EXIT_NO if no rank of a row is
- * left: its weights are lost. */
+ * n_microbatches are the microbatches of a lane; lost has dp entries for each
+ * row of g. The result is in memory of a. Fails with PP_EXIT_NO if no rank of a
+ * row is left: its weights are lost. */
 int pp_reroute(struct pp_arena *a, const struct pp_graph *g, int dp,
                int n_microbatches, const bool *lost, struct pp_reroute *out,
                struct pp_err *err) PP_MUST_USE;

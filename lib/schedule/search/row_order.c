@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Orders of a search problem: the serial one, those of the named kinds, and
- * their memory. */
+/* Orders of a search problem: the serial one, the orders of the named kinds,
+ * and their memory. */
 #include "schedule/search/search_problem.h"
 
 #include <math.h>

@@ -20,8 +20,8 @@
 struct pp_search_options {
     const struct pp_costs *costs;
     const struct pp_memory_limit *room; /* NULL: no limit */
-    bool split; /* backward as I and W, or as B on all stages or on those where
-                   that takes less time; false: as B */
+    bool split; /* backward as I and W, or as B on all stages or on stages where
+                   B takes less time; false: as B */
     bool span;  /* minimize the longest span of a rank, not the makespan */
     const int *copy; /* per microbatch: the copy of the weights that it passes
                         through; NULL: the graph has one */

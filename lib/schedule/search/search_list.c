@@ -23,13 +23,14 @@ struct pp_list {
     struct seat *seats; /* per rank */
     int32_t *count;     /* per group: ops run */
     int32_t *missing;   /* per op: inputs from other stages not yet run */
-    double *arrival;    /* per op: time at which those inputs are here */
-    int *first_stage;   /* per rank, n_rows + 1: into stages */
-    int *stages;        /* the stages of each rank, ascending */
-    double *trip;       /* per stage: from F's start to I's end, undelayed */
-    double *path;       /* per group: from its end to the end of the step */
-    double *work;       /* per rank: time of one microbatch */
-    double *share;      /* per rank: the share of microbatches that it has */
+    double
+        *arrival; /* per op: time at which inputs from other stages are here */
+    int *first_stage; /* per rank, n_rows + 1: into stages */
+    int *stages;      /* the stages of each rank, ascending */
+    double *trip;     /* per stage: from F's start to I's end, undelayed */
+    double *path;     /* per group: from its end to the end of the step */
+    double *work;     /* per rank: time of one microbatch */
+    double *share;    /* per rank: the share of microbatches that it has */
 };
 
 static double group_time(const struct pp_search_problem *j, int kind, int stage)
@@ -52,7 +53,7 @@ static double first_lag(const struct pp_search_problem *j, int kind, int stage,
     return 0;
 }
 
-/* Fills the work of each rank for one microbatch of those that it has. */
+/* Fills the work of each rank for one of its microbatches. */
 static void measure_work(struct pp_list *l)
 {
     const struct pp_search_problem *j = l->problem;

@@ -76,7 +76,7 @@ static void shift(struct pp_moves *v, struct pp_move m)
     v->place[op] = m.to;
 }
 
-/* Reports if the op is one of those that the moved one, x, has passed. */
+/* Reports whether the moved op, x, has passed op. */
 static bool is_passed(const struct pp_moves *v, int32_t op, int32_t x)
 {
     const struct pp_move m = v->move;

@@ -17,8 +17,8 @@ struct pp_depth_options {
                 struct pp_err *err);
     void *ctx;
     int fixed;    /* the depth, which is not chosen; negative: choose it */
-    bool lowered; /* the messages are those of pp_lower; if the depth that fits
-                     does not suffice, pp_lower_again may place them */
+    bool lowered; /* the messages are as pp_lower placed them; if the depth that
+                     fits does not suffice, pp_lower_again may place them */
 };
 
 struct pp_depth_found {

@@ -88,7 +88,7 @@ int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
 /* Returns the makespan with these times. */
 double pp_makespan(struct pp_makespan *x, const struct pp_times *t);
 
-/* Returns the makespan of microbatches that differ: times[k] are those of
+/* Returns the makespan of microbatches that differ: times[k] are the times of
  * microbatch k. */
 double pp_makespan_unequal(struct pp_makespan *x,
                            const struct pp_microbatch_times *times);

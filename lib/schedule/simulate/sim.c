@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The simulator reads spans off the heads of the graph of operations. At a
- * given depth a send blocks as those of the transports do, and a receive is
+ * given depth a send blocks as the transports' sends do, and a receive is
  * posted: the action that reads the message waits for it, as in a run. If
  * strict, the receive itself waits, as the checker has it. With unbounded
  * channels an action waits only for its own inputs, which is the model of the

@@ -9,7 +9,7 @@
  * nothing either: each action waits only for its own inputs, as closed forms
  * assume. An overlap pair runs as one piece, its actions one after the other.
  * The collectives REDUCE_GRAD and UNSHARD occupy their rank, or run beside its
- * computation; those of a rank then follow each other. SYNC_COPIES and
+ * computation; collectives of a rank then follow each other. SYNC_COPIES and
  * SYNC_TIED wait for them, and the actions of a stage for its UNSHARD. */
 #ifndef PP_SCHEDULE_SIMULATE_SIM_H
 #define PP_SCHEDULE_SIMULATE_SIM_H
