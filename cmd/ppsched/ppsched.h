@@ -49,14 +49,13 @@ struct ppsched_options {
     bool whole_backward;
     int minimize; /* auto: enum ppsched_aim */
     bool has_cost;
-    double cost[4];      /* F, I, W, message */
-    const char *comm;    /* --comm, or NULL */
-    const char *reduce;  /* --reduce, or NULL */
-    const char *unshard; /* --unshard, or NULL */
-    const char *copy;    /* --copy, or NULL */
-    size_t copy_rate;    /* --copy-rate in bytes a second, or 0 */
-    const char *offload; /* --offload, or NULL */
-    bool reduce_beside;
+    double cost[4];        /* F, I, W, message */
+    const char *comm;      /* --comm, or NULL */
+    const char *reduce;    /* --reduce, or NULL */
+    const char *unshard;   /* --unshard, or NULL */
+    const char *copy;      /* --copy, or NULL */
+    size_t copy_rate;      /* --copy-rate in bytes a second, or 0 */
+    const char *offload;   /* --offload, or NULL */
     double pair_cost;      /* time of a pair over the sum of its two */
     const char *without;   /* --without-rank, or NULL */
     const char *import;    /* --import, or NULL */
@@ -122,7 +121,6 @@ struct ppsched_costs {
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
                                      slice */
-    int *units; /* per stage: their number, for REDUCE_GRAD; or NULL */
     struct ppsched_given given;
     const struct pp_precision *precision;
 };

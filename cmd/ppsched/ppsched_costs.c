@@ -26,7 +26,9 @@ static void set_literal(struct ppsched *p)
                                             .w = cost[2],
                                             .comm = cost[3],
                                             .textbook = true};
-    c->costs = (struct pp_costs){pp_literal_time, &c->literals};
+    c->costs.time = pp_literal_time;
+    c->costs.ctx = &c->literals;
+    c->costs.made = NULL;
 }
 
 /* Returns the size of all microbatches, which are alike without data. */
@@ -362,20 +364,13 @@ static int init_given(struct ppsched *p)
         read_times(p, "--copy", o->copy, "stage", stages, &m->copy) ||
         (!o->copy && copy_seconds(p) > 0 && set_copies(p)))
         return -1;
+    for (size_t s = 0; o->reduce && s < stages; s++)
+        p->costs.step.made[s].longer = 0;
     m->n_slices = p->manifest.graph.n_slices;
     m->inner = p->costs.costs;
     p->costs.costs.time = given_time;
     p->costs.costs.ctx = m;
     return 0;
-}
-
-/* Returns the number of units of each stage, which is c->units. */
-static const int *count_units(struct ppsched_costs *c)
-{
-    c->units = pp_calloc((size_t)c->graph->n_stages, sizeof *c->units);
-    for (int s = 0; s < c->graph->n_stages; s++)
-        c->units[s] = (int)c->stages[s].n_units;
-    return c->units;
 }
 
 int ppsched_costs_init(struct ppsched *p)
@@ -398,15 +393,10 @@ int ppsched_costs_init(struct ppsched *p)
     measure_microbatches(p);
     ppsched_count_items(p);
     set_sizes(p);
-    c->costs = (struct pp_costs){pp_step_action, &c->step};
+    c->costs = pp_step_costs(&c->step);
     if (!pp_stage_costs_known(&c->step.costs) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
-    c->costs.reduce_beside =
-        p->options.reduce_beside || ppsched_trainer(p)->buckets;
-    /* Other trainers' times have what their buckets hide. */
-    if (!ppsched_trainer(p)->buckets && !c->literal)
-        c->costs.units = count_units(c);
     const struct ppsched_options *o = &p->options;
     return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
                ? init_given(p)
@@ -416,7 +406,6 @@ int ppsched_costs_init(struct ppsched *p)
 void ppsched_costs_finish(struct ppsched_costs *c)
 {
     free(c->sizes);
-    free(c->units);
     free(c->given.message);
     free(c->given.reduce);
     free(c->given.unshard);

@@ -153,8 +153,6 @@ const struct tool_option ppsched_option_table[] = {
      AT(copy)},
     {0, "copy-rate", "SIZE", "bytes that each of them copies in a second",
      .parse = parse_copy_rate, .excludes = "copy"},
-    {0, "reduce-beside", NULL, "collectives do not keep ranks from computing",
-     AT(reduce_beside)},
     {0, "overlap-cost", "X", "time of an overlap pair over its sum (1)",
      AT(pair_cost), 0, 1000},
     {0, "seq-len", "N", "tokens of a microbatch (the manifest's, or 4096)",

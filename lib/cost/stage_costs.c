@@ -58,9 +58,10 @@ static struct shares shares_of(const struct pp_mesh *x,
                            of_experts / x->ep};
 }
 
-/* Adds a unit of the model to its stage. A sum of gradients also moves its
- * parts back, unless each rank keeps its part alone (ZeRO-1). */
-static void add_params(struct pp_stage_costs *c, int stage, size_t unit)
+/* Adds the parameters of a unit of a stage to sums. A sum of gradients also
+ * moves its parts back, unless each rank keeps its part alone (ZeRO-1). */
+static void add_params(const struct pp_stage_costs *c, int stage, size_t unit,
+                       struct pp_stage_cost *to)
 {
     const struct pp_plan *p = &c->plan;
     const struct pp_plan_unit *u = &p->model->units[unit];
@@ -74,7 +75,6 @@ static void add_params(struct pp_stage_costs *c, int stage, size_t unit)
     const double all[] = {held.dense, held.experts};
     const double own[] = {held.dense / held.dense_ranks,
                           held.experts / held.expert_ranks};
-    struct pp_stage_cost *to = &c->stages[stage];
     for (int k = 0; k < 2; k++) {
         double others = all[k] - own[k];
         to->gathered[k] += others * (double)types->element_bytes;
@@ -140,28 +140,34 @@ static size_t encoder_of(const struct pp_stage_costs *c, size_t unit)
     return e;
 }
 
+/* Adds a unit of a stage to sums. */
+static void add_unit(const struct pp_stage_costs *c, int s, size_t unit,
+                     struct pp_stage_cost *to)
+{
+    const struct pp_plan *p = &c->plan;
+    const struct pp_plan_unit *u = &p->model->units[unit];
+    size_t e = encoder_of(c, unit);
+    bool head = pp_fqn_is_head(u->fqn);
+    if (head)
+        to->head_flops = u->costs.fwd_flops[0];
+    if (!p->profile)
+        return;
+    add_seconds(head                  ? &to->head
+                : e < PP_MAX_ENCODERS ? &to->items[e]
+                                      : &to->others,
+                &p->profile->units[unit], u, p->stages[s].recompute);
+    add_params(c, s, unit, to);
+}
+
 static void sum_stage(struct pp_stage_costs *c, int s)
 {
-    const struct pp_plan p = c->plan;
-    const struct pp_plan_stage *stage = &p.stages[s];
+    const struct pp_plan_stage *stage = &c->plan.stages[s];
     struct pp_stage_cost *to = &c->stages[s];
-    to->busier_end = busier_end(p, s);
-    if (p.profile)
+    to->busier_end = busier_end(c->plan, s);
+    if (c->plan.profile)
         find_links(c, s);
-    for (size_t i = 0; i < stage->n_units; i++) {
-        size_t unit = stage->first_unit + i, e = encoder_of(c, unit);
-        const struct pp_plan_unit *u = &p.model->units[unit];
-        bool head = pp_fqn_is_head(u->fqn);
-        if (head)
-            to->head_flops = u->costs.fwd_flops[0];
-        if (!p.profile)
-            continue;
-        add_seconds(head                  ? &to->head
-                    : e < PP_MAX_ENCODERS ? &to->items[e]
-                                          : &to->others,
-                    &p.profile->units[unit], u, stage->recompute);
-        add_params(c, s, unit);
-    }
+    for (size_t i = 0; i < stage->n_units; i++)
+        add_unit(c, s, stage->first_unit + i, to);
 }
 
 void pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p)
@@ -286,66 +292,31 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
     return x.seconds + x.per_byte * bytes;
 }
 
-/* Returns the share of a reduction that begins when the backward is done: that
- * of the last bucket. Megatron-LM's have 40 million elements, or a million for
- * each data-parallel rank (distributed_data_parallel.py). */
-static double last_bucket(const struct pp_stage_costs *c, int stage,
-                          enum pp_trainer_buckets buckets)
+/* Returns the time in which bytes move over the links of a stage. */
+static double moving_time(const struct pp_stage_cost *s, const double bytes[2],
+                          int rounds)
 {
-    const struct pp_stage_cost *s = &c->stages[stage];
-    double n = c->plan.mesh->dp * c->plan.mesh->cp;
-    double wide = (s->reduced[0] + s->reduced[1]) * n / (n - 1);
-    if (buckets == PP_BUCKETS_LAYERS)
-        return 1 / fmax(1, (double)c->plan.stages[stage].n_units);
-    return buckets == PP_BUCKETS_FIRST && stage == 0
-               ? fmin(1, fmax(40e6, 1e6 * c->plan.mesh->dp) * 4 / wide)
-               : 1;
-}
-
-/* Returns the time of a reduction that the last backward does not hide. */
-static double reduction_time(const struct pp_stage_costs *c, int stage,
-                             double time)
-{
-    const struct pp_trainer *t = pp_trainer_find(c->plan.model->trainer);
-    const struct pp_default_microbatch *mb = c->plan.microbatch;
-    double last = t->buckets ? last_bucket(c, stage, t->buckets) : 1;
-    if (last >= 1 || !mb || !mb->tokens)
-        return time;
-    const struct pp_default_microbatch_part all =
-        pp_default_microbatch_slice(mb, 0, 1);
-    const struct pp_action b = {.op = PP_B, .stage = stage};
-    double backward =
-        pp_stage_time(c, b, pp_workload_of(all.tokens, all.pairs));
-    return fmax(time - backward, last * time);
-}
-
-static double collective_time(const struct pp_stage_costs *c,
-                              struct pp_action a)
-{
-    const struct pp_stage_cost *s = &c->stages[a.stage];
-    bool gathers = a.op == PP_UNSHARD;
-    const double *bytes = gathers ? s->gathered : s->reduced;
-    int rounds =
-        !gathers && c->plan.mesh->whole_state && has_links(&c->plan) ? 2 : 1;
     double time = 0;
-    if (gathers ? !c->plan.graph->resident : !c->plan.graph->replicas)
-        return 0;
     for (int k = 0; k < 2; k++)
         if (bytes[k] > 0)
             time +=
                 rounds * s->data[k].seconds + s->data[k].per_byte * bytes[k];
-    return gathers ? time : reduction_time(c, a.stage, time);
+    return time;
+}
+
+/* Returns the time of sums of gradients. */
+static double reduction_time(const struct pp_stage_costs *c, int stage,
+                             const double bytes[2])
+{
+    int rounds = c->plan.mesh->whole_state && has_links(&c->plan) ? 2 : 1;
+    return c->plan.graph->replicas
+               ? moving_time(&c->stages[stage], bytes, rounds)
+               : 0;
 }
 
 double pp_stage_gather(const struct pp_stage_costs *c, int stage)
 {
-    const struct pp_stage_cost *s = &c->stages[stage];
-    double time = 0;
-    for (int k = 0; k < 2; k++)
-        time += s->gathered[k] > 0
-                    ? s->data[k].seconds + s->data[k].per_byte * s->gathered[k]
-                    : 0;
-    return time;
+    return moving_time(&c->stages[stage], c->stages[stage].gathered, 1);
 }
 
 double pp_stage_copied(const struct pp_stage_costs *c, int stage)
@@ -380,8 +351,10 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
 {
     if (pp_is_send(a.op) && c->plan.profile)
         return message_time(c, a, l);
-    if (pp_is_collective(a.op) && c->plan.profile)
-        return collective_time(c, a);
+    if (a.op == PP_REDUCE_GRAD && c->plan.profile)
+        return reduction_time(c, a.stage, c->stages[a.stage].reduced);
+    if (a.op == PP_UNSHARD && c->plan.profile)
+        return c->plan.graph->resident ? pp_stage_gather(c, a.stage) : 0;
     if (!pp_is_compute(a.op))
         return 0;
     struct pp_cost all = c->plan.profile ? stage_seconds(&c->stages[a.stage], l)
@@ -396,6 +369,51 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
         return source ? all.backward : all.weight_grad;
     default:
         return all.backward;
+    }
+}
+
+/* Returns the share of the gradients of the first stage in the last bucket that
+ * Megatron-LM fills: buckets have 40 million elements, or a million for each
+ * data-parallel rank (distributed_data_parallel.py). */
+static double last_bucket(const struct pp_stage_costs *c)
+{
+    const struct pp_mesh *x = c->plan.mesh;
+    double n = x->dp * x->cp;
+    double moved = c->stages[0].reduced[0] + c->stages[0].reduced[1];
+    return fmin(1, fmax(40e6, 1e6 * x->dp) * 4 / (moved * n / (n - 1)));
+}
+
+void pp_stage_made(const struct pp_stage_costs *c, int stage,
+                   struct pp_workload l, struct pp_made *made)
+{
+    enum pp_trainer_buckets buckets =
+        pp_trainer_find(c->plan.model->trainer)->buckets;
+    const struct pp_plan_stage *s = &c->plan.stages[stage];
+    const double *moved = c->stages[stage].reduced;
+    double backward = 0, reduction = 0;
+    *made =
+        (struct pp_made){.left = pp_calloc(s->n_units + 2, sizeof *made->left)};
+    if (!c->plan.profile || !(reduction_time(c, stage, moved) > 0))
+        return;
+    if (buckets == PP_BUCKETS_FIRST && stage == 0) {
+        double last = last_bucket(c);
+        made->left[made->n++] = (struct pp_made_left){1 - last, 1};
+        made->left[made->n++] = (struct pp_made_left){0, last};
+    }
+    if (buckets != PP_BUCKETS_LAYERS)
+        return;
+    /* B makes those of the first unit last. */
+    for (size_t i = 0; i < s->n_units; i++) {
+        struct pp_stage_cost unit = {0};
+        add_unit(c, stage, s->first_unit + i, &unit);
+        reduction += reduction_time(c, stage, unit.reduced);
+        made->left[made->n++] = (struct pp_made_left){backward, reduction};
+        backward += stage_seconds(&unit, l).backward;
+    }
+    made->longer = reduction - reduction_time(c, stage, moved);
+    for (int i = 0; i < made->n; i++) {
+        made->left[i].backward /= backward > 0 ? backward : 1;
+        made->left[i].reduction /= reduction;
     }
 }
 

@@ -7,7 +7,7 @@
 #define PP_COST_STAGE_COSTS_H
 
 #include "cost/workloads.h"
-#include "schedule/ir/action.h"
+#include "schedule/ir/schedule.h"
 
 struct pp_stage_costs {
     struct pp_plan plan;
@@ -56,6 +56,11 @@ double pp_stage_gather(const struct pp_stage_costs *c, int stage);
  * the ranks that hold copies of it: as a collective, on the slowest of the
  * links between the first of them and the others. 0 without a profile. */
 double pp_stage_copied(const struct pp_stage_costs *c, int stage);
+
+/* Fills in how the last B of a stage makes the gradients that REDUCE_GRAD takes
+ * beside it, of a microbatch of that size. The caller frees made->left. */
+void pp_stage_made(const struct pp_stage_costs *c, int stage,
+                   struct pp_workload l, struct pp_made *made);
 
 /* Sets the tokens of each of n slices of a microbatch of total tokens, padding
  * included. They differ by at most one. */

@@ -2,7 +2,9 @@
 #include "cost/step.h"
 
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "cost/trainer.h"
 #include "data/items.h"
@@ -152,15 +154,26 @@ double pp_step_update(const struct pp_step *x)
                       : 0;
 }
 
+struct pp_costs pp_step_costs(struct pp_step *x)
+{
+    const struct pp_plan *p = &x->costs.plan;
+    int n = p->graph->n_stages;
+    x->made = pp_calloc((size_t)n, sizeof *x->made);
+    for (int s = 0; s < n; s++)
+        pp_stage_made(&x->costs, s, pp_workloads_at(&x->loads, 0), &x->made[s]);
+    return (struct pp_costs){
+        .time = pp_step_action,
+        .ctx = x,
+        .beside = pp_trainer_beside(pp_trainer_find(p->model->trainer),
+                                    p->model->gpu),
+        .made = x->made};
+}
+
 int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
                     const struct pp_packed *data, const double *copy,
                     double *seconds, struct pp_err *err)
 {
     struct pp_step x;
-    const struct pp_costs costs = {
-        .time = pp_step_action,
-        .ctx = &x,
-        .reduce_beside = pp_trainer_find(p.model->trainer)->buckets};
     int n = s->n_microbatches;
     pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0);
     x.copy = copy;
@@ -168,6 +181,7 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
         pp_step_measure(&x, data, 1, n);
     else
         pp_step_assume(&x, p.microbatch, n);
+    const struct pp_costs costs = pp_step_costs(&x);
     int rc = pp_run_time(s, &costs, s->channel_depth, false, seconds, err);
     if (rc == 0)
         *seconds += pp_step_update(&x);
@@ -177,6 +191,9 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
 
 void pp_step_finish(struct pp_step *x)
 {
+    for (int s = 0; x->made && s < x->costs.plan.graph->n_stages; s++)
+        free(x->made[s].left);
+    free(x->made);
     pp_workloads_finish(&x->loads);
     pp_stage_costs_finish(&x->costs);
 }

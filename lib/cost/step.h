@@ -13,6 +13,7 @@ struct pp_step {
     struct pp_stage_costs costs;
     struct pp_workloads loads; /* per microbatch and slice */
     const double *copy; /* per stage: of an OFFLOAD or RELOAD; NULL: no time */
+    struct pp_made *made; /* per stage; private */
 };
 
 /* Makes costs, and room for the sizes of so many microbatches with the items of
@@ -35,7 +36,11 @@ size_t pp_step_counted(struct pp_plan p);
 void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
                      int n_microbatches);
 
-/* The time function of pp_costs for a struct pp_step ctx. */
+/* Returns the costs of the plan when its microbatches have sizes. They point
+ * into x. */
+struct pp_costs pp_step_costs(struct pp_step *x);
+
+/* The time function of these costs, whose ctx is x. */
 double pp_step_action(const void *ctx, struct pp_action a);
 
 /* Returns the seconds of the update after a schedule: of the rank that updates

@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "cost/trainer_bytes.h"
+#include "schedule/ir/action.h"
 
 static const char *const megatron_kinds[] = {"1f1b", "interleaved", NULL};
 
@@ -27,6 +28,7 @@ const struct pp_trainer pp_trainers[] = {
      .modes = true,
      .selective = true,
      .exchanges = {.input = 2, .weight = 2, .expert_weight = 1, .a2a_input = 2},
+     .buckets = PP_BUCKETS_LAYERS,
      .keeps_messages = true,
      .rates = pp_unit_rates,
      .state = pp_own_state,
@@ -98,6 +100,12 @@ const struct pp_trainer *pp_trainer_find(const char *name)
     while (name && t->name && strcmp(t->name, name))
         t++;
     return t->name ? t : NULL;
+}
+
+unsigned pp_trainer_beside(const struct pp_trainer *t, bool gpu)
+{
+    return (gpu && t->buckets ? 1u << PP_REDUCE_GRAD : 0) |
+           (t->gathers == PP_GATHERS_BESIDE ? 1u << PP_UNSHARD : 0);
 }
 
 /* --- what a trainer takes --- */

@@ -14,9 +14,10 @@
 #include "model/cost.h"
 #include "model/rank_bytes.h"
 
-/* How a trainer reduces gradients: after the last backward of a stage; or
- * beside the backward, as buckets fill, for the first stage alone
- * (Megatron-LM's overlap of the reduction) or for each layer. */
+/* How a trainer reduces gradients on GPUs: it computes nothing meanwhile; or it
+ * goes on, and a reduction begins behind the last backward of its stage, but
+ * that of the first stage inside, as buckets fill (Megatron-LM's overlap of the
+ * reduction); or that of each stage inside, with each layer. */
 enum pp_trainer_buckets {
     PP_BUCKETS_NONE,
     PP_BUCKETS_FIRST,
@@ -76,6 +77,9 @@ struct pp_trainer {
 /* pprun is the first one; the last one has no name. */
 extern const struct pp_trainer pp_trainers[];
 enum { PP_MAX_TRAINERS = 8 };
+
+/* Returns the collectives that run beside the computation, as in pp_costs. */
+unsigned pp_trainer_beside(const struct pp_trainer *t, bool gpu);
 
 /* Fills names with those of the table, and NULL at the end. */
 void pp_trainer_names(const char *names[PP_MAX_TRAINERS]);

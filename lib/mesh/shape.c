@@ -500,18 +500,20 @@ static void take(const struct layer_division *d, struct rank *r, size_t class,
 
 /* Sums over all units in a mode. */
 struct class_sums {
-    double work, step, update;
+    double work, step, update, backward, beside;
 };
 
 static struct class_sums sums_of(const struct pp_mesh_bound *b, int mode, int m)
 {
     const struct pp_mesh_classes *c = b->classes;
-    struct class_sums s = {0, 0, 0};
+    struct class_sums s = {0};
     for (size_t k = 0; k < c->n; k++) {
         const struct pp_mesh_unit *u = &b->units[k];
         double n = (double)c->all[k].count + (k == c->first) + (k == c->last);
         s.work += n * work_of(u, mode, m);
         s.step += n * u->step;
+        s.beside += n * u->beside;
+        s.backward += n * u->time[mode][PP_TIME_B];
         s.update += n * u->update;
     }
     return s;
@@ -741,7 +743,13 @@ struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                    any ? PP_N_RECOMPUTES - 1 : (int)mode,
                                .workspaces = x->pairs ? 2 : 1};
     const struct class_sums s = sums_of(b, d.first_mode, d.m);
-    double update = s.update / x->n_ranks, step = s.step / x->n_ranks;
+    double update = s.update / x->n_ranks;
+    /* Estimated: the backward of a microbatch hides as much as it takes, but
+     * not the first layer and what is before it. */
+    double beside = fmax((s.beside - s.backward) / x->n_ranks,
+                         b->units[b->classes->first].beside +
+                             b->units[b->classes->main].beside);
+    double step = s.step / x->n_ranks + beside;
     double mean = s.work / x->n_ranks * (1 - 1e-9);
     set_ranks(x, &d, false);
     double held = held_step(&d, mean);

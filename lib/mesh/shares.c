@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shares - the parts of the step of a plan, and the step with faster links. The
  * parts are what ranks do in the mean. The time of exchanges is that by which
- * compute actions are shorter without them. */
+ * compute actions are shorter without them, and of collectives of data-parallel
+ * ranks, which may run beside, that by which the step is. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "cost/estimate.h"
 #include "cost/step.h"
 #include "mesh/search.h"
+#include "schedule/simulate/sim.h"
 
 const char *const pp_mesh_share_names[PP_N_MESH_SHARES] = {
     [PP_MESH_BUBBLE] = "bubble", [PP_MESH_TP] = "tp",
@@ -16,28 +18,33 @@ const char *const pp_mesh_share_names[PP_N_MESH_SHARES] = {
     [PP_MESH_DP] = "dp",         [PP_MESH_UPDATE] = "update",
 };
 
-/* Time of all ranks. */
+/* The compute actions of all ranks, the update, and a run without it and
+ * without collectives. */
 struct spent {
-    double compute, collectives;
+    double compute, update, run;
 };
 
-static void add_up(struct pp_plan p, const struct pp_schedule *s,
-                   struct spent *sum, double *update)
+static double other_time(const void *x, struct pp_action a)
+{
+    return pp_is_collective(a.op) ? 0 : pp_step_action(x, a);
+}
+
+static int add_up(struct pp_plan p, const struct pp_schedule *s,
+                  struct spent *sum, struct pp_err *err)
 {
     struct pp_step x;
+    const struct pp_costs others = {.time = other_time, .ctx = &x};
     pp_step_init(&x, p, s->n_microbatches, 0);
-    *sum = (struct spent){0, 0};
     pp_step_assume(&x, p.microbatch, s->n_microbatches);
+    *sum = (struct spent){.update = pp_step_update(&x)};
     for (int r = 0; r < p.graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             const struct pp_action a = s->rows[r].actions[i];
-            if (pp_is_compute(a.op))
-                sum->compute += pp_step_action(&x, a);
-            else if (pp_is_collective(a.op))
-                sum->collectives += pp_step_action(&x, a);
+            sum->compute += pp_is_compute(a.op) ? pp_step_action(&x, a) : 0;
         }
-    *update = pp_step_update(&x);
+    int rc = pp_run_time(s, &others, s->channel_depth, false, &sum->run, err);
     pp_step_finish(&x);
+    return rc;
 }
 
 /* Estimates the units of a request with some exchanges free. */
@@ -74,23 +81,23 @@ static int share_out(const struct pp_mesh_row *row,
     struct pp_split_description d;
     struct pp_schedule s = {0};
     struct spent all, less;
-    double update, ranks = plan->graph.n_rows * row->step, unused;
+    double ranks = plan->graph.n_rows * row->step;
     pp_split_describe(plan, a, &d);
     int rc = pp_split_schedule(plan, &d, &s, err);
     if (rc == 0)
-        add_up(pp_split_described(&d), &s, &all, &update);
+        rc = add_up(pp_split_described(&d), &s, &all, err);
     for (size_t k = 0; rc == 0 && k < sizeof exchanges / sizeof *exchanges;
          k++) {
         struct pp_profile without = {0};
         set_free(&row->request, 1u << exchanges[k].group, &without);
         d.profile = &without;
-        add_up(pp_split_described(&d), &s, &less, &unused);
+        rc = add_up(pp_split_described(&d), &s, &less, err);
         shares[exchanges[k].share] = (all.compute - less.compute) / ranks;
         free(without.units);
     }
     if (rc == 0) {
-        shares[PP_MESH_DP] = all.collectives / ranks;
-        shares[PP_MESH_UPDATE] = update / row->step;
+        shares[PP_MESH_DP] = 1 - (all.run + all.update) / row->step;
+        shares[PP_MESH_UPDATE] = all.update / row->step;
         shares[PP_MESH_BUBBLE] = 1 - all.compute / ranks - shares[PP_MESH_DP] -
                                  shares[PP_MESH_UPDATE];
     }

@@ -168,12 +168,17 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
         costs->stages[stage].updated * costs->plan.profile->seconds_per_param;
     /* A stage of several units has one start and one of all hops. */
     const struct pp_stage_cost *of = &costs->stages[stage];
-    bool beside = pp_trainer_find(costs->plan.model->trainer)->buckets;
-    u->step = 0;
-    for (int k = 0; k < 2 && !beside; k++)
-        u->step += of->data[k].per_byte *
-                   ((costs->plan.graph->replicas ? of->reduced[k] : 0) +
-                    (costs->plan.graph->resident ? of->gathered[k] : 0));
+    const struct pp_plan_model *m = costs->plan.model;
+    unsigned beside = pp_trainer_beside(pp_trainer_find(m->trainer), m->gpu);
+    double *reduces = beside >> PP_REDUCE_GRAD & 1 ? &u->beside : &u->step;
+    double *gathers = beside >> PP_UNSHARD & 1 ? &u->beside : &u->step;
+    u->step = u->beside = 0;
+    for (int k = 0; k < 2; k++) {
+        if (costs->plan.graph->replicas)
+            *reduces += of->data[k].per_byte * of->reduced[k];
+        if (costs->plan.graph->resident)
+            *gathers += of->data[k].per_byte * of->gathered[k];
+    }
 }
 
 /* The classes on a mesh. */

@@ -46,12 +46,13 @@ struct pp_mesh_unit {
     double time[PP_N_RECOMPUTES][PP_N_TIMES];       /* of a microbatch */
     double act[PP_N_RECOMPUTES][PP_N_SAVED_BLOCKS]; /* bytes of a microbatch */
     double workspace[PP_N_RECOMPUTES]; /* bytes, within an action */
-    double fixed; /* bytes that the trainer holds for it on a rank, whatever it
-                     computes */
-    double state; /* bytes */
-    double whole; /* bytes of its weights while its stage keeps anything, if
-                     ranks divide them */
-    double step;  /* seconds of collectives, once a step, that no work hides */
+    double fixed;  /* bytes that the trainer holds for it on a rank, whatever it
+                      computes */
+    double state;  /* bytes */
+    double whole;  /* bytes of its weights while its stage keeps anything, if
+                      ranks divide them */
+    double step;   /* seconds of collectives, once a step, that no work hides */
+    double beside; /* the same, that work may hide */
     double update;
     double output; /* bytes of a message after it */
 };

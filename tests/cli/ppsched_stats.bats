@@ -40,9 +40,6 @@ holds() {
     holds '.makespan == 18' -p 2 -s 1f1b -m 4 --reduce 3
     holds '.makespan == 15.5' -p 2 -s 1f1b -m 4 --reduce 0.5,2
     holds '.makespan == 31' -p 2 -c 2 -s interleaved -m 4 --reduce 2
-    # The sums of the second stages run beside the backwards of the first.
-    holds '.makespan == 29' -p 2 -c 2 -s interleaved -m 4 --reduce 2 \
-        --reduce-beside
     # shellcheck disable=SC2016 # jq's variables
     holds '.makespan as $m | .idle | all(.busy + .fill + .wait_forward +
         .wait_backward + .drain - $m | fabs < 1e-9)' \
@@ -51,6 +48,33 @@ holds() {
     [ "$status" -eq 2 ]
     [[ $stderr == *"--reduce: '1,2,3' must be one time, or 2: one for each \
 stage"* ]]
+}
+
+@test "GPUs reduce beside the last backward, CPUs after it" {
+    jq -n '{architectures: ["LlamaForCausalLM"], model_type: "llama",
+        hidden_size: 512, intermediate_size: 2048, num_attention_heads: 8,
+        num_key_value_heads: 8, num_hidden_layers: 4, vocab_size: 1000,
+        rms_norm_eps: 1e-5, hidden_act: "silu",
+        max_position_embeddings: 4096, torch_dtype: "bfloat16"}' >"$BATS_TEST_TMPDIR/config.json"
+    # longer KIND DEVICE CHUNKS: by how much a reduction of .1 ms makes a step
+    # longer; a backward takes more.
+    longer() {
+        local by
+        for by in 0 0.0001; do
+            ppsplit -q -p 1 -c "$3" --dp 2 --device "$2" --flops 10T \
+                --link 10GB "$BATS_TEST_TMPDIR/config.json" |
+                ppsched -q -s "$1" -m 2 --reduce $by --stats |
+                jq .at_depth.makespan
+        done | jq -s '(.[1] - .[0]) / 0.0001'
+    }
+    jq -en "$(longer gpipe cpu 1) - 1 | fabs < 1e-6"
+    # Nothing hides the embedding and the first layer, 26 % of the parameters.
+    jq -en "$(longer gpipe cuda 1) | . > 0.26 and . < 0.27"
+    # The reduction of a stage runs beside the backward of the stage before.
+    jq -en "$(longer interleaved cpu 2) - 2 | fabs < 1e-6"
+    jq -en "$(longer interleaved cuda 2) | . > 0.52 and . < 0.54"
+    # W makes all gradients in one piece.
+    jq -en "$(longer zb-h1 cuda 1) - 1 | fabs < 1e-6"
 }
 
 @test "busy and idle times add up to the makespan" {

@@ -95,9 +95,7 @@ plan() {
     ppsched -q --overlay trace.json parts.json
     none=$(ppsched --stats --cost 1,1,1 parts.json | jq .makespan)
     some=$(ppsched --stats --cost 1,1,1 --unshard 0.5 parts.json | jq .makespan)
-    beside=$(ppsched --stats --cost 1,1,1 --unshard 0.5 --reduce-beside \
-        parts.json | jq .makespan)
-    jq -ne "$none < $beside and $beside <= $some"
+    jq -ne "$none < $some"
 }
 
 @test "the simulation takes the microbatches of the first replica" {

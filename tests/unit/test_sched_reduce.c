@@ -3,7 +3,10 @@
  * and what it costs in the simulation. */
 #include "sched_fixture.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "base/rng.h"
 
 /* --- lowering --- */
 
@@ -177,9 +180,10 @@ static void test_copies(void)
 /* --- the simulation --- */
 
 /* Simulates two stages of one rank, whose F and B take 1 and 2 and whose
- * reductions take 4, of one unit or of two. Returns the makespan, and where the
- * last action starts. */
-static double simulate(bool beside, bool units, int depth, double *last)
+ * reductions take 4, with gradients that B makes as said. Returns the makespan,
+ * and where the last action starts. */
+static double simulate(bool beside, const struct pp_made *made, int depth,
+                       double *last)
 {
     static const char *const text[] = {
         "0F0 1F0 1B0 1REDUCE_GRAD 0B0 0REDUCE_GRAD SYNC_TIED"};
@@ -196,8 +200,8 @@ static double simulate(bool beside, bool units, int depth, double *last)
                                              .reduce = 4};
     const struct pp_costs costs = {.time = pp_literal_time,
                                    .ctx = &literal,
-                                   .reduce_beside = beside,
-                                   .units = units ? (const int[]){2, 2} : NULL};
+                                   .beside = beside ? 1u << PP_REDUCE_GRAD : 0,
+                                   .made = made};
     double makespan = -1;
     if (!rows(&f, 1, text) && !pp_check(&f.s, &f.err) &&
         !pp_simulate(&f.s, &costs, depth, &sim, &f.err)) {
@@ -213,17 +217,57 @@ static void test_simulation(void)
 {
     static const int depths[] = {0, 1, INT_MAX};
     for (size_t i = 0; i < 3; i++) {
+        struct pp_made_left half[] = {{.5, 1}, {0, .5}};
+        const struct pp_made two[] = {{half, 2}, {half, 2}}, none[2] = {{0}};
         double last;
         /* F 0-1, F 1-2, B 2-4, reduction 4-8, B 8-10, reduction 10-14 */
-        double time = simulate(false, true, depths[i], &last);
+        double time = simulate(false, two, depths[i], &last);
         ok(time == 14 && last == 14, "a blocking reduction keeps its rank");
         /* Reductions 4-8 and 8-12 beside B 4-6; SYNC_TIED waits. */
-        time = simulate(true, false, depths[i], &last);
+        time = simulate(true, none, depths[i], &last);
         ok(time == 12 && last == 12, "  and one beside it only SYNC_TIED");
         /* B makes units at 3 and 4, 5 and 6; each takes 2 from 3 on. */
-        time = simulate(true, true, depths[i], &last);
+        time = simulate(true, two, depths[i], &last);
         ok(time == 11 && last == 11, "  or it begins inside B, with its units");
     }
+}
+
+/* Compares the end of a reduction with one of each gradient in turn, for random
+ * gradients. */
+static void test_made(void)
+{
+    enum { RUNS = 500, MOST = 6 };
+    int wrong = 0, inside = 0;
+    for (uint64_t run = 0; run < RUNS; run++) {
+        int n = 1 + (int)(pp_rng_bits(run, 0) % MOST);
+        struct pp_made_left left[MOST] = {{0}}, whole[] = {{0, 1}};
+        double back[MOST], sum[MOST], all_back = 0, all_sum = 0, last;
+        for (int i = 0; i < n; i++) {
+            uint64_t bits = pp_rng_bits(run, 1 + (uint64_t)i);
+            all_back += back[i] = (double)(bits % 8);
+            all_sum += sum[i] = 1 + (double)(bits / 8 % 8);
+        }
+        if (!(all_back > 0))
+            continue;
+        /* F 0-1, F 1-2, then B 2-4, whose reduction takes 4. */
+        double at = 2, end = 0;
+        for (int i = 0; i < n; i++) {
+            at += 2 * back[i] / all_back;
+            end = fmax(end, at) + 4 * sum[i] / all_sum;
+            for (int k = 0; k <= i; k++) {
+                left[k].backward += k < i ? back[i] / all_back : 0;
+                left[i].reduction += k < i ? -sum[k] / all_sum : 1;
+            }
+        }
+        /* The reduction of the other stage begins at 6 or later. */
+        const struct pp_made made[] = {{whole, 1}, {left, n}};
+        double time = simulate(true, made, 1, &last);
+        wrong += fabs(time - (fmax(end, 6) + 4)) > 1e-9;
+        inside += end < 8;
+    }
+    ok(wrong == 0 && inside > RUNS / 2,
+       "a reduction ends as if gradients were summed as they are made (%d)",
+       inside);
 }
 
 int main(void)
@@ -232,5 +276,6 @@ int main(void)
     test_checker();
     test_copies();
     test_simulation();
+    test_made();
     return done();
 }

@@ -222,8 +222,9 @@ static double simulate(const char *row, bool beside, int depth)
                                              .w = 1,
                                              .textbook = true,
                                              .unshard = 3};
-    const struct pp_costs costs = {
-        .time = pp_literal_time, .ctx = &literal, .reduce_beside = beside};
+    const struct pp_costs costs = {.time = pp_literal_time,
+                                   .ctx = &literal,
+                                   .beside = beside ? 1u << PP_UNSHARD : 0};
     double makespan = -1;
     if (!rows(&f, 1, text) && !pp_check(&f.s, &f.err) &&
         !pp_simulate(&f.s, &costs, depth, &sim, &f.err))

@@ -94,19 +94,19 @@ int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
                       e->env->comm->rank);
 }
 
-/* Only UNSHARD and other REDUCE_GRADs run beside a REDUCE_GRAD. */
+/* Weights are gathered and given up beside a REDUCE_GRAD; the other sums need
+ * its own. */
 static int sync_now(struct pp_exec *e, struct pp_action a, struct pp_err *err)
 {
     struct pp_tied *tied = e->worker->tied;
-    if (a.op != PP_UNSHARD && a.op != PP_REDUCE_GRAD &&
-        pp_sync_join(e->worker, err))
-        return -1;
     if (a.op == PP_UNSHARD || a.op == PP_RESHARD)
         return pp_sync_weights(e, a, err);
     if (!e->pass->sync)
         return 0;
     if (a.op == PP_REDUCE_GRAD)
         return pp_sync_replicas(e->worker, a.stage, err);
+    if (pp_sync_join(e->worker, err))
+        return -1;
     if (a.op == PP_SYNC_COPIES)
         return pp_sync_copies(e->worker, err);
     for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)

@@ -119,7 +119,7 @@ static int read_compute(struct reading *r, const struct pp_action *a,
     if (r->copies && a->op == PP_F)
         copy_of(r, *a)[0] = this_op(r) + a->overlap;
     for (int i = 0; !second && i <= a->overlap; i++) {
-        int32_t whole = r->beside ? r->gathered[a[i].stage] : -1;
+        int32_t whole = r->gathered[a[i].stage];
         int32_t back = r->copies ? copy_of(r, a[i])[1] : -1;
         r->action = a[i];
         if ((whole >= 0 && wait_for(r, whole, 0)) ||
@@ -138,7 +138,7 @@ static int read_compute(struct reading *r, const struct pp_action *a,
 /* Reports if an action does not keep its row from going on. */
 static bool runs_aside(const struct reading *r, enum pp_op op)
 {
-    return (r->copies && pp_is_copy(op)) || (r->beside && pp_is_collective(op));
+    return (r->copies && pp_is_copy(op)) || pp_is_beside(r->costs, op);
 }
 
 /* Returns the k-th SEND or RECV of a channel, or the action before it in its
@@ -213,43 +213,45 @@ static int read_message(struct reading *r, struct pp_action a)
 
 /* --- the rest --- */
 
-/* Lets a REDUCE_GRAD beside the computation take the units of its stage as the
- * last B makes them: it may begin when B has made the first, and when it has
- * made the last one, that is still to come. *is_done: it waits for nothing
- * else. */
-static int wait_for_units(struct reading *r, struct pp_action a, bool *is_done)
+/* Lets a REDUCE_GRAD beside the computation take gradients as the last B makes
+ * them, in one piece: it begins so early that it ends when the last of them is
+ * summed, if nothing keeps it. */
+static int wait_for_made(struct reading *r, int32_t back,
+                         const struct pp_made *made)
 {
-    int32_t back = a.op == PP_REDUCE_GRAD ? r->ended[a.stage] : -1;
-    int n = back >= 0 && r->costs->units ? r->costs->units[a.stage] : 1;
-    *is_done = n > 1;
-    if (n <= 1)
-        return 0;
-    double time = fmin(r->ops->time[back], r->ops->time[this_op(r)]);
-    return wait_for(r, back, -time * (n - 1) / n);
+    double whole = r->ops->time[this_op(r)] += made->longer, after = 0;
+    for (int i = 0; i < made->n; i++)
+        after = fmax(after, made->left[i].reduction * whole -
+                                made->left[i].backward * r->ops->time[back]);
+    return wait_for(r, back, after - whole);
 }
 
+static int read_beside(struct reading *r, struct pp_action a)
+{
+    const struct pp_made *made =
+        r->costs->made ? &r->costs->made[a.stage] : NULL;
+    int32_t back = a.op == PP_REDUCE_GRAD ? r->ended[a.stage] : -1;
+    pp_ops_add(r->ops, r->schedule->graph->n_rows + r->row, time_of(r, a));
+    r->collective = this_op(r);
+    if (a.op == PP_UNSHARD)
+        r->gathered[a.stage] = this_op(r);
+    if (r->offload >= 0 && wait_for(r, r->offload, 0))
+        return -1;
+    if (back >= 0 && made && made->n)
+        return wait_for_made(r, back, made);
+    return r->last >= 0 ? wait_for(r, r->last, 0) : 0;
+}
+
+/* Syncs without a stage need the sums; weights need not wait here. */
 static int read_sync(struct reading *r, struct pp_action a)
 {
-    bool collective = pp_is_collective(a.op);
-    int rows = r->schedule->graph->n_rows;
-    if (!r->beside || !collective) {
-        if (add_op(r, collective ? time_of(r, a) : 0))
-            return -1;
-    } else {
-        pp_ops_add(r->ops, rows + r->row, time_of(r, a));
-        if (r->offload >= 0 && wait_for(r, r->offload, 0))
-            return -1;
-    }
-    /* Syncs without a stage need the sums; weights need not wait here. */
-    int32_t on = collective ? r->last : pp_has_stage(a.op) ? -1 : r->collective;
-    if (collective)
-        r->collective = this_op(r);
-    if (r->beside && a.op == PP_UNSHARD)
-        r->gathered[a.stage] = this_op(r);
-    bool is_done = false;
-    if (r->beside && wait_for_units(r, a, &is_done))
+    if (pp_is_beside(r->costs, a.op))
+        return read_beside(r, a);
+    if (add_op(r, pp_is_collective(a.op) ? time_of(r, a) : 0))
         return -1;
-    return r->beside && on >= 0 && !is_done ? wait_for(r, on, 0) : 0;
+    return pp_has_stage(a.op) || r->collective < 0
+               ? 0
+               : wait_for(r, r->collective, 0);
 }
 
 /* An OFFLOAD copies behind its forward, and the operations of the row behind it
@@ -383,7 +385,7 @@ int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
                         .waits = waits,
                         .fifo = f,
                         .depth = (size_t)depth,
-                        .beside = costs && costs->reduce_beside,
+                        .beside = costs && costs->beside,
                         .copies = costs && pp_schedule_copies(s),
                         .err = err};
     int rc = allocate(&r);

@@ -116,12 +116,30 @@ struct pp_costs {
     /* The fraction of the sum of both times that an overlap pair saves.
      * Negative if the two slow each other down. */
     double pair_saving;
-    bool reduce_beside; /* collectives do not keep their rank from computing */
-    /* By stage: the units whose gradients REDUCE_GRAD takes one by one. If it
-     * is beside, it begins inside the last B, which is taken to compute so many
-     * of equal time. NULL: it begins behind B. */
-    const int *units;
+    /* Bits 1 << op: collectives that do not keep their rank from computing. */
+    unsigned beside;
+    /* By stage: how the last B makes the gradients that a REDUCE_GRAD beside it
+     * takes. NULL: REDUCE_GRAD begins behind B. */
+    const struct pp_made *made;
 };
+
+/* The gradients of a stage, in any order. For each, when B has made it: the
+ * share of the time of B that is still to come, and the share of the time of
+ * REDUCE_GRAD that is, its own included. n is 0 if REDUCE_GRAD begins behind B.
+ */
+struct pp_made {
+    struct pp_made_left {
+        double backward, reduction;
+    } * left;
+    int n;
+    double longer; /* by how much REDUCE_GRAD is longer in pieces */
+};
+
+/* Reports if an action does not keep its rank from computing. */
+static inline bool pp_is_beside(const struct pp_costs *c, enum pp_op op)
+{
+    return c && c->beside >> op & 1;
+}
 
 /* Replaces the messages of s by the messages that pp_lower adds if the global
  * order has the times of actions and messages instead of unit times; NULL: unit

@@ -51,8 +51,8 @@ double pp_literal_time(const void *ctx, struct pp_action a)
 /* Fills the spans of a row, whose operations start at *op. A message begins to
  * wait when the action before it has ended. */
 static void fill_row(struct pp_sim_row *row, const struct pp_row *list,
-                     const struct pp_paths *p, bool unbounded, bool beside,
-                     size_t *op)
+                     const struct pp_paths *p, bool unbounded,
+                     const struct pp_costs *costs, size_t *op)
 {
     double clock = 0;
     for (; row->n < list->n; row->n++) {
@@ -70,7 +70,7 @@ static void fill_row(struct pp_sim_row *row, const struct pp_row *list,
         row->spans[row->n] = (struct pp_span){a, message ? clock : start, end};
         if (pp_is_compute(a.op))
             row->busy += time;
-        if (!pp_is_copy(a.op) && (!beside || !pp_is_collective(a.op)))
+        if (!pp_is_copy(a.op) && !pp_is_beside(costs, a.op))
             clock = end;
     }
 }
@@ -132,8 +132,8 @@ static int run(const struct pp_schedule *s, const struct pp_costs *costs,
     *end = p.worst;
     size_t op = 0;
     for (int r = 0; sim && r < sim->n_rows && !rc; r++)
-        fill_row(&sim->rows[r], &s->rows[r], &p, waits == PP_OPS_INPUTS,
-                 costs->reduce_beside, &op);
+        fill_row(&sim->rows[r], &s->rows[r], &p, waits == PP_OPS_INPUTS, costs,
+                 &op);
     pp_paths_finish(&p);
     pp_ops_finish(&ops);
     pp_fifo_finish(&fifo);
