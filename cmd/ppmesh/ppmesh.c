@@ -136,11 +136,23 @@ static int read_setting(struct mesh_job *j, const char *name, const char *text)
     if (!strcmp(name, "schedule")) {
         pp_kind_names(kinds);
         i = tool_word(t, "--fix schedule", text, kinds);
-        f->kind = i < 0 ? NULL : pp_kind_find(kinds[i]);
-        return i < 0     ? -1
-               : f->kind ? 0
-                         : tool_usage(t, "--fix schedule: give one kind; the "
-                                         "search compares them all");
+        const struct pp_kind *k = i < 0 ? NULL : pp_kind_find(kinds[i]);
+        if (i < 0)
+            return -1;
+        if (!k)
+            return tool_usage(t, "--fix schedule: give a kind; the search "
+                                 "compares them all");
+        if (k->slices > 1 || k->copies)
+            return tool_usage(t,
+                              "--fix schedule: %s has %s, which this search "
+                              "does not bound; plan it with --compare of "
+                              "ppsplit on a mesh",
+                              k->name,
+                              k->slices > 1 ? "slices of sequences"
+                                            : "two copies of the weights");
+        if (f->n_kinds < PP_MAX_KINDS)
+            f->kinds[f->n_kinds++] = k;
+        return 0;
     }
     return tool_usage(
         t,
@@ -230,15 +242,19 @@ static int check_fixed(struct mesh_job *j, const struct pp_backend *b)
         .whole_state = f->zero == 0,
         .divided_weights = f->zero < 0 ? !(t->zero >> 1 & 1) : f->zero == 3,
         .cp_exchange = s->mesh.cp_exchange};
-    const struct pp_trainer_order o = {.kind = f->kind ? f->kind->name : NULL,
-                                       .slices = f->kind ? f->kind->slices : 0,
-                                       .v = f->kind && f->kind->v};
     if (f->recompute == PP_RECOMPUTE_SELECTIVE && !t->selective)
         return tool_usage(&s->t, "--fix recompute: %s has 'none' and 'full'",
                           t->name);
     if (f->recompute == PP_N_RECOMPUTES && !t->modes)
         f->recompute = -1; /* one mode for all stages */
-    return pp_trainer_check(t, &m, b, &o, &s->t.err);
+    for (size_t i = 0; i == 0 || i < f->n_kinds; i++) {
+        const struct pp_kind *k = f->kinds[i]; /* NULL if any */
+        const struct pp_trainer_order o = {.kind = k ? k->name : NULL,
+                                           .v = k && k->v};
+        if (pp_trainer_check(t, &m, b, &o, &s->t.err))
+            return -1;
+    }
+    return 0;
 }
 
 static int set_request(struct mesh_job *j)
@@ -325,7 +341,7 @@ static int refuse(struct mesh_job *j)
 
 /* --- the plan --- */
 
-int mesh_take_row(struct mesh_job *j, const struct pp_mesh_row *row)
+int mesh_take_row(struct mesh_job *j, const struct pp_split_row *row)
 {
     struct planner *s = &j->split;
     s->request = row->request;
@@ -360,7 +376,7 @@ static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
 }
 
 /* Says what was chosen, and how good it is. */
-static void say(struct mesh_job *j, const struct pp_mesh_row *row)
+static void say(struct mesh_job *j, const struct pp_split_row *row)
 {
     const struct pp_mesh_found *f = &j->found;
     char mesh[MESH_TEXT], modes[MESH_TEXT];
@@ -390,7 +406,7 @@ static int print(struct mesh_job *j, int argc, char **argv)
     if ((size_t)j->row > j->found.n_rows)
         return tool_usage(&s->t, "--row: there are '%zu' plans",
                           j->found.n_rows);
-    const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
+    const struct pp_split_row *row = &j->found.rows[j->row - 1];
     if (mesh_take_row(j, row))
         return -1;
     say(j, row);

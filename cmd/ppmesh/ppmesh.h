@@ -31,7 +31,7 @@ int mesh_read_fixed(struct mesh_job *j) PP_MUST_USE;
 
 /* Plans a row. */
 int mesh_take_row(struct mesh_job *j,
-                  const struct pp_mesh_row *row) PP_MUST_USE;
+                  const struct pp_split_row *row) PP_MUST_USE;
 
 /* Print the table for people, and the same as JSON. */
 int mesh_print_table(struct mesh_job *j, FILE *f) PP_MUST_USE;
@@ -46,10 +46,10 @@ int mesh_print_export(struct mesh_job *j, FILE *f) PP_MUST_USE;
 
 /* Writes a mesh: "tp2 cp2 pp8x3 dp2". */
 enum { MESH_TEXT = 80 };
-void mesh_format(const struct pp_mesh_row *row, char text[MESH_TEXT]);
+void mesh_format(const struct pp_split_row *row, char text[MESH_TEXT]);
 
 /* Writes the recomputation of a row: "none", "selective" or by how many of its
  * stages. */
-void mesh_format_modes(const struct pp_mesh_row *row, char text[MESH_TEXT]);
+void mesh_format_modes(const struct pp_split_row *row, char text[MESH_TEXT]);
 
 #endif

@@ -82,7 +82,7 @@ static int print_megatron(struct mesh_job *j, FILE *f)
         [PP_CP_RING] = "p2p"};
     struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
-    const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
+    const struct pp_split_row *row = &j->found.rows[j->row - 1];
     enum pp_recompute mode = mode_of(&s->plan);
     bool experts = s->model.moe.n_experts, latent = s->model.mla.kv_rank;
     fprintf(f, "--tensor-model-parallel-size %d\n", m->tp);
@@ -107,7 +107,7 @@ static int print_megatron(struct mesh_job *j, FILE *f)
     fprintf(f,
             "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64
             "\n--seq-length %" PRId64 "\n",
-            row->micro_batch, j->global_batch, s->seq_len);
+            pp_split_sequences(&row->request), j->global_batch, s->seq_len);
     if (!strcmp(s->precision->name, "bf16"))
         fprintf(f, "--bf16\n");
     if (!m->whole_state)
@@ -194,12 +194,13 @@ static int print_deepspeed(struct mesh_job *j, FILE *f)
 {
     struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
-    const struct pp_mesh_row *row = &j->found.rows[j->row - 1];
+    const struct pp_split_row *row = &j->found.rows[j->row - 1];
     struct pp_json_writer w = {.f = f, .indent = 2};
     bool pipeline = m->pp > 1;
     pp_json_object(&w, NULL, PP_JSON_BROKEN);
     pp_json_int(&w, "train_batch_size", j->global_batch);
-    pp_json_int(&w, "train_micro_batch_size_per_gpu", row->micro_batch);
+    pp_json_int(&w, "train_micro_batch_size_per_gpu",
+                pp_split_sequences(&row->request));
     pp_json_int(&w, "gradient_accumulation_steps", s->request.n_microbatches);
     pp_json_object(&w, "bf16", PP_JSON_INLINE);
     pp_json_bool(&w, "enabled", true);

@@ -11,7 +11,7 @@
 /* The least share of a step that is named. */
 #define WORTH_SAYING 0.005
 
-void mesh_format(const struct pp_mesh_row *row, char text[MESH_TEXT])
+void mesh_format(const struct pp_split_row *row, char text[MESH_TEXT])
 {
     const struct pp_mesh *m = &row->request.shard.mesh;
     char chunks[24] = "", experts[32] = "";
@@ -21,11 +21,12 @@ void mesh_format(const struct pp_mesh_row *row, char text[MESH_TEXT])
         snprintf(experts, sizeof experts, "ep%d%s ", m->ep,
                  m->experts_over_tp ? "t" : "");
     snprintf(text, MESH_TEXT, "tp%d cp%d %spp%d%s dp%d b%d%s", m->tp, m->cp,
-             experts, m->pp, chunks, m->dp, (int)row->micro_batch,
+             experts, m->pp, chunks, m->dp,
+             (int)pp_split_sequences(&row->request),
              m->divided_weights ? " z3" : "");
 }
 
-void mesh_format_modes(const struct pp_mesh_row *row, char text[MESH_TEXT])
+void mesh_format_modes(const struct pp_split_row *row, char text[MESH_TEXT])
 {
     const struct pp_split_request *q = &row->request;
     int64_t stages = q->n_ranks * q->n_chunks, n[PP_N_RECOMPUTES] = {0};
@@ -42,7 +43,7 @@ void mesh_format_modes(const struct pp_mesh_row *row, char text[MESH_TEXT])
 }
 
 /* The rates of a row. */
-static struct planner_speed speed_of(const struct pp_mesh_row *row)
+static struct planner_speed speed_of(const struct pp_split_row *row)
 {
     return planner_speed_of(&row->request, row->step,
                             row->request.n_microbatches);
@@ -55,7 +56,7 @@ static bool recomputes(const struct pp_split_request *q)
 
 /* Writes what binds a plan. */
 static void format_reason(const struct mesh_job *j,
-                          const struct pp_mesh_row *row,
+                          const struct pp_split_row *row,
                           const double shares[PP_N_MESH_SHARES], char text[160])
 {
     double left = (double)j->split.memory_bytes - row->need;
@@ -80,7 +81,7 @@ struct gains {
     double memory, link[PP_MAX_LEVELS];
 };
 
-static int find_gains(struct mesh_job *j, const struct pp_mesh_row *row,
+static int find_gains(struct mesh_job *j, const struct pp_split_row *row,
                       struct gains *g)
 {
     const struct pp_split_request *q = &row->request;
@@ -126,7 +127,7 @@ static void format_gains(const struct mesh_job *j, const struct gains *g,
 /* --- the table --- */
 
 static int print_row(struct mesh_job *j, const char *label,
-                     const struct pp_mesh_row *row, double best, FILE *f)
+                     const struct pp_split_row *row, double best, FILE *f)
 {
     double shares[PP_N_MESH_SHARES];
     char mesh[MESH_TEXT], modes[MESH_TEXT], memory[32], tokens[PP_AXIS_TEXT],
@@ -221,7 +222,7 @@ int mesh_print_table(struct mesh_job *j, FILE *f)
 /* --- JSON --- */
 
 static int write_row(struct mesh_job *j, struct pp_json_writer *w,
-                     const char *key, const struct pp_mesh_row *row)
+                     const char *key, const struct pp_split_row *row)
 {
     static const char *const modes[] = {"none", "selective", "full"};
     const struct pp_mesh *m = &row->request.shard.mesh;
@@ -244,7 +245,7 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
     pp_json_int(w, "dp", m->dp);
     pp_json_int(w, "zero", m->divided_weights ? 3 : m->whole_state ? 0 : 1);
     pp_json_string(w, "order", order);
-    pp_json_int(w, "micro_batch_size", row->micro_batch);
+    pp_json_int(w, "micro_batch_size", pp_split_sequences(&row->request));
     pp_json_int(w, "microbatches", row->request.n_microbatches);
     pp_json_array(w, "recompute", PP_JSON_INLINE);
     for (int64_t s = 0; s < row->request.n_ranks * row->request.n_chunks; s++)

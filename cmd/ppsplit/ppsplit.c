@@ -92,6 +92,8 @@ static int set_request(struct split_job *j)
 {
     if (planner_choose_machine(&j->p))
         return -1;
+    if (j->o.recompute_auto && j->p.memory_bytes == 0)
+        return tool_usage(&j->p.t, "--recompute auto needs --memory or --gpu");
     if (j->p.seq_len == 0)
         choose_seq_len(j);
     if (set_batch(j))
@@ -170,37 +172,15 @@ static int complete_request(struct split_job *j)
     return 0;
 }
 
-/* Plans with the least recomputation of all stages that fits. */
-static int plan_modes(struct split_job *j)
-{
-    struct pp_split_request *q = &j->p.request;
-    bool fits = false;
-    q->recompute_auto = false;
-    for (int r = 0; r < PP_N_RECOMPUTES && !fits; r++) {
-        if (r == PP_RECOMPUTE_SELECTIVE && !j->p.trainer->selective)
-            continue;
-        pp_split_plan_finish(&j->p.plan);
-        q->recompute = (enum pp_recompute)r;
-        if (pp_split_plan(q, &j->p.plan, &j->p.t.err))
-            return -1;
-        fits = pp_split_plan_fits(&j->p.plan);
-    }
-    return 0;
-}
-
 static int plan(struct split_job *j)
 {
     struct pp_split_request *q = &j->p.request;
     struct pp_split_plan *plan = &j->p.plan;
     struct tool *t = &j->p.t;
     const struct pp_recompute_found *chosen = &plan->run.chosen;
-    /* Megatron-LM's layouts have a loop only. */
-    bool any = !tool_given(t, "placement") && !q->layout;
     int rc = j->rule.method == SPLIT_JOINT
-                 ? pp_split_joint(q, any, &j->joint, plan, &t->err)
-             : q->recompute_auto && !j->p.trainer->modes
-                 ? plan_modes(j)
-                 : pp_split_plan(q, plan, &t->err);
+                 ? split_plan_joint(j)
+                 : pp_split_plan_modes(q, plan, &t->err);
     tool_erase(t);
     if (rc)
         return -1;
@@ -319,8 +299,7 @@ static int print_manifest(struct split_job *j, const char *command, FILE *f)
     pp_manifest_init(&m);
     int rc =
         planner_fill_manifest(&j->p.plan, j->p.source, &a, &m, err) ||
-                (j->rule.method == SPLIT_JOINT &&
-                 split_set_order(&j->joint, &j->p.plan.run, &a, &m, err)) ||
+                (j->rule.method == SPLIT_JOINT && split_set_order(j, &a, &m)) ||
                 pp_manifest_add_history(&m, j->p.t.name, PP_VERSION, command,
                                         err)
             ? -1
@@ -408,7 +387,7 @@ int main(int argc, char **argv)
     };
     (void)run(&j, argc, argv); /* tool_finish prints the error */
     pp_split_plan_finish(&j.p.plan);
-    pp_split_joint_finish(&j.joint);
+    pp_mesh_kinds_finish(&j.kinds);
     pp_arena_finish(&j.p.arena);
     return tool_finish(&j.p.t);
 }

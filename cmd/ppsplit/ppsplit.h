@@ -4,9 +4,9 @@
 #ifndef PP_CMD_PPSPLIT_H
 #define PP_CMD_PPSPLIT_H
 
+#include "mesh/kinds.h"
 #include "planner/planner.h"
 #include "split/split_hybrid.h"
-#include "split/split_joint.h"
 #include "split/split_torchtitan.h"
 
 enum split_method {
@@ -78,6 +78,7 @@ struct split_rule {
     bool has_method;
     const char *layers, *fqns, *layout, *pattern;
     const char *type;                    /* the regex of type:REGEX */
+    const char *kinds;                   /* the list of joint:KINDS */
     int64_t input_weight, output_weight; /* -1: not given */
     int64_t layers_per_stage, first, last;
     int64_t encoder_layers; /* -1: not given */
@@ -105,7 +106,7 @@ struct split_job {
     struct pp_hybrid hybrid;        /* read from pattern */
     size_t *bounds; /* the split, if the method is not balanced */
 
-    struct pp_split_joint joint; /* of the method joint */
+    struct pp_mesh_kinds kinds; /* of --compare and the method joint */
 };
 
 /* The most ranks, and the most stages. */
@@ -202,15 +203,14 @@ int split_set_chunks(struct split_job *j) PP_MUST_USE;
 /* Sets bounds by the method; NULL for balanced. */
 int split_set_bounds(struct split_job *j) PP_MUST_USE;
 
-/* Prints the best split of each schedule that the method joint tried; best: the
- * schedule of the plan. */
-void split_print_tried(const struct pp_split_joint *x, const char *best,
-                       FILE *f);
+/* Plans the best of the kinds and orders of the method joint, and adds its
+ * order to a manifest, with what it was chosen from. */
+int split_plan_joint(struct split_job *j) PP_MUST_USE;
+int split_set_order(struct split_job *j, struct pp_arena *a,
+                    struct pp_manifest *m) PP_MUST_USE;
 
-/* Adds the order that the method joint found, and what it was chosen from. */
-int split_set_order(const struct pp_split_joint *x,
-                    const struct pp_split_run *run, struct pp_arena *a,
-                    struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
+/* Prints the kinds that were planned. */
+void split_print_kinds(const struct split_job *j, FILE *f);
 
 /* Compares kinds: prints a table, and draws a picture with --svg. */
 int split_compare(struct split_job *j) PP_MUST_USE;

@@ -31,13 +31,17 @@ static int set_method(struct split_job *j, int method)
     return 0;
 }
 
-/* Reads NAME or type:REGEX. */
+/* Reads NAME, type:REGEX or joint:KINDS. */
 static int parse_method(struct tool *t, const struct tool_option *o,
                         const char *arg)
 {
-    static const char type[] = "type:";
+    static const char type[] = "type:", joint[] = "joint:";
     struct split_job *j = t->base;
     (void)o;
+    if (!strncmp(arg, joint, strlen(joint))) {
+        j->rule.kinds = arg + strlen(joint);
+        return set_method(j, SPLIT_JOINT);
+    }
     if (strncmp(arg, type, strlen(type)) != 0)
         return set_method(j, tool_word(t, "--method", arg, split_method_names));
     j->rule.type = arg + strlen(type);
@@ -342,8 +346,6 @@ static int check_recompute(struct split_job *j)
                           "--recompute: '%s', but all stages of %s have one "
                           "mode",
                           j->o.recompute_list, j->p.trainer->name);
-    if (j->o.recompute_auto && j->p.memory_bytes == 0)
-        return tool_usage(t, "--recompute auto needs --memory");
     return 0;
 }
 
@@ -378,9 +380,6 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     if (j->o.svg && !strcmp(j->o.svg, "-") && !t->output)
         return tool_usage(t, "only one of --svg and the result can go to "
                              "standard output");
-    if (j->o.compare && j->o.recompute_auto)
-        return tool_usage(t, "--compare and --recompute auto exclude each "
-                             "other");
     if (j->rule.method == SPLIT_LAYERS && !j->rule.layers)
         return tool_usage(t, "--method layers needs --layers");
     if (j->rule.method == SPLIT_FQNS && !j->rule.fqns)

@@ -578,8 +578,10 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
                    f);
     if (j->p.memory_bytes > 0)
         print_shares(plan, f);
-    if (j->rule.method == SPLIT_JOINT)
-        split_print_tried(&j->joint, plan->run.name, f);
+    if (j->rule.method == SPLIT_JOINT) {
+        putc('\n', f);
+        split_print_kinds(j, f);
+    }
     if (ferror(f))
         return pp_fail_errno(err, "cannot write the table");
     return 0;

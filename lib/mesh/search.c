@@ -88,15 +88,9 @@ static bool same_mesh(const struct pp_mesh *a, const struct pp_mesh *b)
            a->experts_over_tp == b->experts_over_tp;
 }
 
-static int by_step(const void *a, const void *b)
-{
-    const struct pp_mesh_row *x = a, *y = b;
-    return (x->step > y->step) - (x->step < y->step);
-}
-
 /* Returns the row of a mesh, or NULL. */
-static struct pp_mesh_row *row_of(const struct mesh_search *x,
-                                  const struct pp_mesh *m)
+static struct pp_split_row *row_of(const struct mesh_search *x,
+                                   const struct pp_mesh *m)
 {
     for (size_t i = 0; i < x->found->n_rows; i++)
         if (same_mesh(&x->found->rows[i].request.shard.mesh, m))
@@ -105,10 +99,10 @@ static struct pp_mesh_row *row_of(const struct mesh_search *x,
 }
 
 /* Adds a row, or puts it in the place of a longer one of its mesh. */
-static void add_row(struct mesh_search *x, const struct pp_mesh_row *row)
+static void add_row(struct mesh_search *x, const struct pp_split_row *row)
 {
     struct pp_mesh_found *f = x->found;
-    struct pp_mesh_row *was = row_of(x, &row->request.shard.mesh);
+    struct pp_split_row *was = row_of(x, &row->request.shard.mesh);
     x->best = fmin(x->best, row->step);
     if (!was) {
         pp_array_reserve(&f->rows, &f->capacity, f->n_rows + 1,
@@ -117,7 +111,7 @@ static void add_row(struct mesh_search *x, const struct pp_mesh_row *row)
     } else if (row->step < was->step) {
         *was = *row;
     }
-    qsort(f->rows, f->n_rows, sizeof *f->rows, by_step);
+    qsort(f->rows, f->n_rows, sizeof *f->rows, pp_split_row_compare);
 }
 
 /* Returns the step of the last row that is asked for: no longer one changes
@@ -307,8 +301,12 @@ static bool is_tried(const struct mesh_search *x, const struct pp_kind *k,
                      int pp)
 {
     const char *const *name = x->trainer->kinds;
-    if (x->p->fixed.kind)
-        return k == x->p->fixed.kind;
+    const struct pp_mesh_fixed *f = &x->p->fixed;
+    for (size_t i = 0; i < f->n_kinds; i++)
+        if (k == f->kinds[i])
+            return true;
+    if (f->n_kinds)
+        return false;
     while (name && *name && strcmp(*name, k->name))
         name++;
     return (!name || *name) && !k->slices && !k->copies &&
@@ -368,42 +366,12 @@ static void set_profile(struct mesh_search *x, struct pp_arena *a,
     q->profile = profile;
 }
 
-/* Copies the split and the modes of a plan to the row's request. */
-static void keep_split(const struct pp_split_plan *plan, struct pp_arena *a,
-                       struct pp_split_request *q)
-{
-    size_t n = plan->run.n_stages;
-    size_t *bounds = pp_arena_alloc(a, n + 1, sizeof *bounds);
-    enum pp_recompute *modes = pp_arena_alloc(a, n, sizeof *modes);
-    memcpy(bounds, plan->bounds, (n + 1) * sizeof *bounds);
-    bool any = false;
-    for (size_t s = 0; s < n; s++) {
-        modes[s] = pp_split_stage_mode(plan, (int)s);
-        any |= modes[s] != PP_RECOMPUTE_NONE;
-    }
-    q->bounds = bounds;
-    if (q->recompute_auto)
-        q->stage_modes = any ? modes : NULL;
-    q->recompute_auto = false;
-}
-
-/* Plans a request into a row. The step is infinite if the kind refuses. */
-static void plan_row(const struct pp_split_request *q, struct pp_arena *a,
-                     struct pp_mesh_row *row)
+/* Plans a request into a row. */
+static void plan_row(struct pp_split_request *q, struct pp_arena *a,
+                     struct pp_split_row *row)
 {
     struct pp_split_plan plan;
-    struct pp_err refusal = {0};
-    row->request = *q;
-    row->step = INFINITY;
-    row->fits = false;
-    row->least = 0;
-    if (!pp_split_plan(&row->request, &plan, &refusal) &&
-        !pp_split_step_seconds(&plan, &row->step, &refusal)) {
-        row->need = pp_split_plan_need(&plan, pp_split_plan_fullest(&plan));
-        row->fits = q->memory_bytes == 0 || pp_split_plan_fits(&plan);
-        row->least = plan.run.shortest ? plan.run.found.bound : 0;
-        keep_split(&plan, a, &row->request);
-    }
+    pp_split_row_plan(q, a, row, &plan);
     pp_split_plan_finish(&plan);
 }
 
@@ -445,7 +413,7 @@ static bool postpone(struct mesh_search *x, uint32_t at)
 }
 
 /* Keeps a plan that does not fit if it needs less than all others. */
-static void keep_nearest(struct mesh_search *x, const struct pp_mesh_row *row)
+static void keep_nearest(struct mesh_search *x, const struct pp_split_row *row)
 {
     if (row->fits || !isfinite(row->step) || row->need >= x->nearest)
         return;
@@ -470,7 +438,7 @@ static void plan_node(struct mesh_search *x, const struct node *n)
 {
     const struct mesh_candidate *c = &x->candidates.items[n->candidate];
     struct pp_split_request q = request_of(x, c);
-    struct pp_mesh_row row = {.micro_batch = c->micro_batch};
+    struct pp_split_row row;
     q.kind = n->shape->kind->name;
     q.placement = n->shape->placement;
     q.n_chunks = n->shape->n_chunks;
@@ -513,11 +481,10 @@ static const size_t *even_bounds(const struct pp_model *m, size_t pp,
 
 /* Plans 1f1b on an even split with a mode. */
 static void plan_evenly(struct mesh_search *x, const struct mesh_candidate *c,
-                        enum pp_recompute mode, struct pp_mesh_row *row)
+                        enum pp_recompute mode, struct pp_split_row *row)
 {
     struct pp_arena *a = &x->found->arena;
     struct pp_split_request q = request_of(x, c);
-    *row = (struct pp_mesh_row){.micro_batch = c->micro_batch};
     q.kind = "1f1b";
     q.n_chunks = 1;
     q.plan_buffers = true;
@@ -781,7 +748,7 @@ static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
 static bool is_wanted(const struct mesh_search *x, const struct node *n,
                       bool again)
 {
-    const struct pp_mesh_row *row =
+    const struct pp_split_row *row =
         row_of(x, &x->candidates.items[n->candidate].mesh);
     double least = x->p->promising && !again ? n->estimate : n->bound;
     return least < x->best ||

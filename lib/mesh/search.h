@@ -11,6 +11,7 @@
 #define PP_MESH_SEARCH_H
 
 #include "mesh/shape.h"
+#include "split/split_row.h"
 
 /* Why a mesh has no plan. */
 enum pp_mesh_refusal {
@@ -33,7 +34,8 @@ struct pp_mesh_fixed {
     int experts_over_tp; /* -1: any */
     int recompute;       /* a mode, PP_N_RECOMPUTES for any by stage; -1: any */
     int64_t micro_batch; /* sequences */
-    const struct pp_kind *kind;
+    const struct pp_kind *kinds[PP_MAX_KINDS]; /* n_kinds; 0: any */
+    size_t n_kinds;
 };
 
 /* The problem. All pointers are borrowed. */
@@ -68,27 +70,17 @@ enum pp_mesh_share {
 };
 extern const char *const pp_mesh_share_names[PP_N_MESH_SHARES];
 
-/* A plan. */
-struct pp_mesh_row {
-    struct pp_split_request request; /* that gives it again: with its split */
-    int64_t micro_batch;             /* sequences */
-    double step, need;               /* bytes of the fullest rank */
-    double least;                    /* no plan of this mesh and kind is
-                                        shorter */
-    bool fits;
-};
-
 struct pp_mesh_found {
     struct pp_arena arena;
-    struct pp_mesh_row *rows; /* those that fit, each the best found of its
+    struct pp_split_row *rows; /* those that fit, each the best found of its
                                  mesh, by step */
     size_t n_rows, capacity;
-    struct pp_mesh_row obvious; /* tp as large as a node, the fewest pipeline
+    struct pp_split_row obvious; /* tp as large as a node, the fewest pipeline
                                    ranks, an even split and 1f1b; step 0: there
                                    is none */
-    struct pp_mesh_row nearest; /* if nothing fits: the plan that needs least;
+    struct pp_split_row nearest; /* if nothing fits: the plan that needs least;
                                    step 0: there is none */
-    double bound;               /* no plan of the space has a shorter step */
+    double bound;                /* no plan of the space has a shorter step */
     size_t n_meshes, n_refused[PP_N_MESH_REFUSALS];
     size_t n_bounds, n_plans; /* shapes that were bounded, and planned */
     bool stopped;
@@ -100,16 +92,16 @@ void pp_mesh_search(const struct pp_mesh_problem *p,
 
 /* Sets *step to the step of a row if the links of a level of the machine were
  * twice as fast. */
-int pp_mesh_faster(const struct pp_mesh_row *row, size_t level, double *step,
+int pp_mesh_faster(const struct pp_split_row *row, size_t level, double *step,
                    struct pp_err *err) PP_MUST_USE;
 
 /* Sets *step to the step of a row's mesh and kind with so many bytes more on
  * each rank, which may save recomputation. */
-int pp_mesh_larger(const struct pp_mesh_row *row, size_t bytes, double *step,
+int pp_mesh_larger(const struct pp_split_row *row, size_t bytes, double *step,
                    struct pp_err *err) PP_MUST_USE;
 
 /* Fills the shares of the step of a row. */
-int pp_mesh_shares(const struct pp_mesh_row *row,
+int pp_mesh_shares(const struct pp_split_row *row,
                    double shares[PP_N_MESH_SHARES],
                    struct pp_err *err) PP_MUST_USE;
 

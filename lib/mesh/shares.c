@@ -67,7 +67,7 @@ static void set_free(const struct pp_split_request *q, unsigned groups,
         pp_estimate_unit(&x, i, &profile->units[i]);
 }
 
-static int share_out(const struct pp_mesh_row *row,
+static int share_out(const struct pp_split_row *row,
                      const struct pp_split_plan *plan,
                      double shares[PP_N_MESH_SHARES], struct pp_arena *a,
                      struct pp_err *err)
@@ -117,7 +117,7 @@ static int plan_step(const struct pp_split_request *q, double *step,
     return rc;
 }
 
-int pp_mesh_faster(const struct pp_mesh_row *row, size_t level, double *step,
+int pp_mesh_faster(const struct pp_split_row *row, size_t level, double *step,
                    struct pp_err *err)
 {
     struct pp_machine machine = *row->request.machine;
@@ -132,7 +132,7 @@ int pp_mesh_faster(const struct pp_mesh_row *row, size_t level, double *step,
     return rc;
 }
 
-int pp_mesh_larger(const struct pp_mesh_row *row, size_t bytes, double *step,
+int pp_mesh_larger(const struct pp_split_row *row, size_t bytes, double *step,
                    struct pp_err *err)
 {
     struct pp_split_request q = row->request;
@@ -143,7 +143,7 @@ int pp_mesh_larger(const struct pp_mesh_row *row, size_t bytes, double *step,
     return plan_step(&q, step, err);
 }
 
-int pp_mesh_shares(const struct pp_mesh_row *row,
+int pp_mesh_shares(const struct pp_split_row *row,
                    double shares[PP_N_MESH_SHARES], struct pp_err *err)
 {
     struct pp_arena a = {0};

@@ -121,6 +121,11 @@ setup() {
         --export deepspeed --fix cp=2 bf16.json
     refused "megatron has no schedule 'zbv'" \
         --export megatron-args --fix schedule=zbv bf16.json
+    refused "--fix schedule: dualpipe has two copies of the weights, which this search does not bound; plan it with --compare of ppsplit on a mesh" \
+        --fix schedule=dualpipe bf16.json
+    # Kinds that are given are the only ones.
+    ppmesh -q "${on8[@]}" --fix schedule=gpipe,schedule=zbv --json bf16.json |
+        jq -e '[.plans[].schedule] | unique - ["gpipe", "zbv"] == []'
     refused "deepspeed does not place ranks in this order of axes" \
         --trainer deepspeed --fix order=tp-cp-pp-dp bf16.json
     refused "the memory of megatron is known for bf16 alone; try --dtype bf16" \

@@ -66,6 +66,40 @@ setup() {
     grep -q "^1f1b  *chain  *$step " rows
 }
 
+@test "orders are a kind, and joint takes the best row" {
+    ppsplit -q -p 2 -m 6 --compare 1f1b,zbv,auto model.json | tee rows
+    grep -q '^auto ' rows
+    ppsplit -q -p 2 -m 6 --method joint:1f1b,zbv,auto -t model.json |
+        sed -n '/microbatches of .* on 2 ranks, each kind/,$p' | diff rows -
+    # Without auto it is a named kind.
+    ppsplit -q -p 2 -m 6 --method joint:1f1b,zbv model.json >plan.json
+    jq -e '."x-search".tried | map(.schedule) | unique == ["1f1b", "zbv"]' plan.json
+    ppsched --check plan.json
+    refuses '--method joint: seq1f1b has slices or copies, which only --compare and -s have' \
+        -p 2 --method joint:1f1b,seq1f1b model.json
+}
+
+@test "stages recompute as little as fits, in the memory of the GPU" {
+    local how='-p 2 -m 48 --tp 2 --gpu a100 --seq-len 16384'
+    # shellcheck disable=SC2086 # options
+    ppsplit -q $how --compare gpipe,1f1b model.json >none
+    # shellcheck disable=SC2086
+    ppsplit -q $how --recompute auto --compare gpipe,1f1b model.json | tee auto
+    grep -q '^gpipe .* does not fit: ' none
+    grep '^gpipe ' auto | grep -v 'does not fit'
+    # It is the row of the plan of the kind.
+    # shellcheck disable=SC2086
+    ppsplit -q $how --recompute auto -s gpipe -t model.json >plan
+    step=$(tr '\n' ' ' <plan | sed 's/.*the update it takes \([^ ]*\) s:.*/\1/')
+    grep -q "^gpipe  *chain  *$step " auto
+    # A trainer without modes by stage has one for all.
+    # shellcheck disable=SC2086
+    ppsplit -q $how --dtype bf16 --trainer torchtitan --recompute auto --compare gpipe model.json |
+        tee one | grep '^gpipe .* best$'
+    refuses '--recompute auto needs --memory or --gpu' \
+        -p 2 --recompute auto --compare all model.json
+}
+
 @test "--compare --svg draws bubble against memory" {
     ppsplit -p 2 -m 6 --compare all --memory 3G --svg kinds.svg model.json >rows
     xmllint --noout kinds.svg
@@ -115,8 +149,6 @@ setup() {
     ppsplit -q -p 2 model.json >plan.json
     refuses 'a manifest has its split; give -p and a model to make another' \
         --compare all --svg kinds.svg plan.json
-    refuses "--compare: for the best order use --method joint, which also prints a table" \
-        -p 2 --compare auto model.json
     refuses "--compare: none of these kinds has the chunks and the placement of the other options; leave out -c, --placement and a list of --recompute" \
         -p 2 -c 1 --compare interleaved model.json
     run -2 --separate-stderr ppsplit -p 2 --compare nosuch model.json

@@ -143,5 +143,5 @@ selective'
         -p 2 --recompute none,auto m
     refuses "--recompute: 'none,full,none' is for 3 stages, not 2" \
         -p 2 --recompute none,full,none m
-    refuses "--recompute auto needs --memory" -p 2 --recompute auto m
+    refuses "--recompute auto needs --memory or --gpu" -p 2 --recompute auto m
 }
