@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* ppmesh_export - --export: the settings of a plan for another system, as of
- * Megatron-LM, torchtitan and DeepSpeed of August 2026. The search is among
- * plans that the system can run (cost/trainer.h). What its settings do not hold
- * is named: in comments, or on stderr for a form without any. */
+ * Megatron-LM of August 2026, torchtitan 0.3.0 and DeepSpeed 0.19.8, whose
+ * parsers take them (scripts/gen-exports). The search is among plans that the
+ * system can run (cost/trainer.h). What its settings do not hold is named: in
+ * comments, or on stderr for a form without any. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -133,6 +134,21 @@ static int print_megatron(struct mesh_job *j, FILE *f)
 
 /* --- torchtitan --- */
 
+/* Prints the names of each stage's units, as a list of lists of the command
+ * line. */
+static void print_parts(const struct pp_split_plan *plan, FILE *f)
+{
+    char name[PP_FQN_TEXT];
+    fprintf(f, "--parallelism.module_fqns_per_model_part");
+    for (size_t s = 0; s < plan->run.n_stages; s++)
+        for (size_t i = plan->bounds[s]; i < plan->bounds[s + 1]; i++) {
+            pp_torchtitan_fqn(pp_model_unit(plan->run.request->shard.model, i),
+                              PP_TORCHTITAN_LM_HEAD, name);
+            fprintf(f, "%c%s", i == plan->bounds[s] ? ' ' : ',', name);
+        }
+    putc('\n', f);
+}
+
 static int print_torchtitan(struct mesh_job *j, FILE *f)
 {
     static const struct {
@@ -144,11 +160,10 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
                  {"zb-interleaved", "InterleavedZeroBubble"},
                  {"zbv", "ZBVZeroBubble"},
                  {"dualpipev", "DualPipeV"}};
-    const enum pp_torchtitan_names names = PP_TORCHTITAN_LM_HEAD;
     struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const char *kind = NULL;
-    enum pp_recompute mode = mode_of(&s->plan);
+    int64_t sequences = pp_split_sequences(&s->request);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         if (!strcmp(kinds[k].ours, s->request.kind))
             kind = kinds[k].theirs;
@@ -161,30 +176,29 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
             "--parallelism.data_parallel_shard_degree %d\n"
             "--parallelism.fsdp_reshard_after_forward %s\n",
             m->tp, m->cp, m->ep, m->pp, m->dp, m->pp > 1 ? "never" : "always");
-    if (m->pp > 1 && kind)
-        fprintf(f, "--parallelism.pipeline_parallel_schedule %s\n", kind);
-    if (m->pp > 1 && !kind)
-        fprintf(f, "--parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
-                   "# schedule.csv: the plan without --export, through ppsched "
-                   "--export csv\n");
     if (m->pp > 1) {
+        if (kind)
+            fprintf(f, "--parallelism.pipeline_parallel_schedule %s\n", kind);
+        else
+            fprintf(
+                f, "--parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
+                   "# schedule.csv: the plan without --export, through "
+                   "ppsched --export csv\n");
         fprintf(f,
-                "--parallelism.num_pp_microbatches %" PRId64 "\n"
-                "--parallelism.module_fqns_per_model_part '",
-                s->request.n_microbatches);
-        planner_print_names(&s->plan, &names, f);
-        fprintf(f, "'\n");
+                "--parallelism.pipeline_parallel_microbatch_size %" PRId64
+                "\n--training.disable_cuda_graphs\n",
+                sequences);
+        print_parts(&s->plan, f);
     }
+    /* A pipeline takes all microbatches of a step at once. */
     fprintf(f,
-            "--training.num_tokens_per_microbatch_per_dp_rank %" PRId64
-            "\n--training.num_tokens_per_train_step %" PRId64
-            "\n--training.max_context_length %" PRId64 "\n",
-            s->request.microbatch.tokens, j->global_batch * s->seq_len,
-            s->seq_len);
-    fprintf(f, "# activation_checkpoint = %s\n",
-            mode == PP_RECOMPUTE_NONE        ? "None"
-            : mode == PP_RECOMPUTE_SELECTIVE ? "SelectiveAC.Config()"
-                                             : "FullAC.Config()");
+            "--training.local_batch_size %" PRId64
+            "\n--training.global_batch_size %" PRId64
+            "\n--training.seq_len %" PRId64 "\n",
+            m->pp > 1 ? sequences * s->request.n_microbatches : sequences,
+            j->global_batch, s->seq_len);
+    fprintf(f, "activation-checkpoint:%s\n",
+            pp_recompute_names[mode_of(&s->plan)]);
     return 0;
 }
 

@@ -192,8 +192,10 @@ END
 @test "settings of torchtitan, DeepSpeed and Slurm" {
     ppmesh -q "${on8[@]}" --plans 6 --fix pp=2 --export torchtitan bf16.json >args
     grep -qx -- '--parallelism.pipeline_parallel_degree 2' args
-    sed -n "/fqns_per_model_part/,/^]'/p" args | sed "s/.*part '//; s/^]'/]/" |
-        jq -e 'length % 2 == 0 and .[0][0] == "tok_embeddings"'
+    parts=$(sed -n 's/^--parallelism.module_fqns_per_model_part //p' args)
+    [ $(($(wc -w <<<"$parts") % 2)) -eq 0 ]
+    [ "$(tr ' ,' '\n\n' <<<"$parts" | wc -l)" -eq 15 ]
+    [[ "$parts" == tok_embeddings*lm_head ]]
     ppmesh -q "${on8[@]}" --fix pp=2,schedule=v-half --export torchtitan bf16.json |
         grep -qx -- '--parallelism.pipeline_parallel_schedule_csv schedule.csv'
     run --separate-stderr ppmesh "${on8[@]}" --plans 6 --fix pp=2,tp=2 \
@@ -207,6 +209,27 @@ END
     bash -n run.sh
     grep -qx '#SBATCH --nodes=2' run.sh
     grep -qx '#SBATCH --ntasks-per-node=4' run.sh
+}
+
+@test "the systems' own parsers take the settings" {
+    local names=$SRCDIR/tests/data/export_names
+    # The names that parsers took from scripts/gen-exports, which compares values
+    # too; it runs here if PP_TRAINERS has the systems.
+    for fix in pp=1 pp=2,tp=2,recompute=full pp=2,recompute=selective ep=4,pp=1; do
+        ppmesh -q "${on8[@]}" --plans 2 --fix $fix --export megatron-args experts.json |
+            grep -o '^--[a-z0-9-]*' | sed 's/^/megatron /' >>got
+        ppmesh -q "${on8[@]}" --plans 2 --fix $fix --export torchtitan experts.json |
+            grep -oE '^(--[a-z_.]*|activation-checkpoint:.*)' | sed 's/^/torchtitan /' >>got
+    done
+    for fix in pp=1,tp=2 pp=2,recompute=full; do
+        ppmesh -q "${on8[@]}" --plans 2 --fix $fix --export deepspeed bf16.json |
+            jq -r 'keys[], (.[] | objects | keys[])' | sed 's/^/deepspeed /' >>got
+    done
+    [ "$(sort -u got | wc -l)" -gt 50 ]
+    [ -z "$(LC_ALL=C sort -u got | LC_ALL=C comm -23 - "$names")" ]
+    [ -n "${PP_TRAINERS:-}" ] || skip "PP_TRAINERS does not have the systems"
+    PYTHONPATH=$PP_TRAINERS "${PP_PYTHON:-python3}" "$SRCDIR/scripts/gen-exports" |
+        grep -E '^(megatron|torchtitan|deepspeed) ' | diff "$names" -
 }
 
 # stop_after SECONDS: ends a search that would take long after so much processor
