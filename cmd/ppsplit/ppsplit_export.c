@@ -105,7 +105,8 @@ static bool has_encoders(const void *plan, char text[TOOL_CHOICE])
 {
     const struct split_job *j = plan;
     snprintf(text, TOOL_CHOICE, "the encoder's units");
-    return !j->p.model.table && pp_vision_n_units(&j->p.model) > 0;
+    return !j->p.model.table &&
+           pp_component_first(&j->p.model, PP_LANGUAGE) > 0;
 }
 
 static bool freezes(const void *plan, char text[TOOL_CHOICE])

@@ -28,7 +28,7 @@ static void share_seconds(const struct split_job *j, struct pp_unit_id unit,
     double *const parts[] = {s->fwd, s->input, s->weight};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         if (pp_unit_is_vision(unit))
-            pp_vision_scale(&j->p.request.shard, unit.encoder, parts[k]);
+            pp_vision_scale(&j->p.request.shard, unit.component, parts[k]);
         else
             divide(parts[k], pp_mesh_sharers(&j->p.mesh));
 }

@@ -96,11 +96,11 @@ static void format_units(const struct pp_split_plan *plan, int stage,
     size_t first = pp_split_first(plan, stage), end = pp_split_end(plan, stage);
     const struct pp_model *m = plan->run.request->shard.model;
     size_t layers = m->n_layers;
-    size_t vision = pp_vision_n_units(m);
+    size_t vision = pp_component_first(m, PP_LANGUAGE);
     buf[0] = '\0';
     for (size_t i = 0; i < PP_MAX_ENCODERS && !m->table; i++) {
-        size_t from = pp_vision_first(m, i);
-        size_t to = pp_vision_first(m, i + 1);
+        size_t from = pp_component_first(m, i);
+        size_t to = pp_component_first(m, i + 1);
         format_encoder(m, first > from ? first : from, end < to ? end : to,
                        buf);
     }

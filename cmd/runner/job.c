@@ -210,7 +210,8 @@ static int list_stages(struct runner *p)
         return pp_fail_at(&p->tool->err, "/model/lora: ");
     if (m->model.has_frozen) {
         p->model.roles = p->roles;
-        p->generator.roles = p->roles + pp_model_n_own(&p->model);
+        p->generator.roles =
+            p->roles + pp_component_first(&p->model, PP_GENERATOR);
     }
     for (int s = 0; s < m->graph.n_stages; s++) {
         p->recompute[s] = m->stages[s].recompute;

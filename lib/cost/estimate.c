@@ -79,8 +79,8 @@ static struct products products_of(const struct pp_estimate *x,
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     struct products p = {0, 0, 0};
     bool experts = false, vision = pp_unit_is_vision(u);
-    size_t tp =
-        vision ? x->shard->images[u.encoder].tp : (size_t)language(x)->mesh.tp;
+    size_t tp = vision ? x->shard->images[u.component].tp
+                       : (size_t)language(x)->mesh.tp;
     size_t n =
         x->shard->model->table ? 0 : pp_unit_params(x->shard->model, u, table);
     for (size_t i = 0; i < n; i++) {

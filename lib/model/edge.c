@@ -5,8 +5,8 @@
 
 struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
 {
-    size_t vision = m->table ? 0 : pp_vision_n_units(m);
-    size_t own = pp_model_n_own(m);
+    size_t vision = pp_component_first(m, PP_LANGUAGE);
+    size_t own = pp_component_first(m, PP_GENERATOR);
     if (at >= own && m->generator) {
         struct pp_edge e = pp_edge_before(m->generator, at - own);
         e.rows = PP_ROWS_GENERATED;
@@ -16,16 +16,15 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
     size_t mtp = vision + m->n_layers + 2;
     size_t n = m->n_mtp && at > mtp ? 1 + at - mtp : 1;
     if (at == 0 || at == own)
-        return (struct pp_edge){.width = at == 0 ? m->reads : 0};
+        return (struct pp_edge){PP_ROWS_TOKENS, at == 0 ? m->reads : 0};
     if (at > vision)
-        return (struct pp_edge){PP_ROWS_TOKENS, n * m->hidden, 0};
-    struct pp_unit_id before = pp_vision_unit(m, at - 1);
-    if (before.kind == PP_UNIT_PROJECTOR)
-        return (struct pp_edge){PP_ROWS_FEATURES, m->hidden, before.encoder};
+        return (struct pp_edge){PP_ROWS_TOKENS, n * m->hidden};
+    struct pp_unit_id before = pp_model_unit(m, at - 1);
     const struct pp_vision *v = pp_unit_encoder(m, before);
-    return (struct pp_edge){PP_ROWS_PATCHES,
-                            v->hidden * (1 + pp_vision_kept(v, before)),
-                            before.encoder};
+    size_t width = before.kind == PP_UNIT_PROJECTOR
+                       ? m->hidden
+                       : v->hidden * (1 + pp_vision_kept(v, before));
+    return (struct pp_edge){pp_unit_rows(before), width};
 }
 
 /* Reports whether units first to first + n - 1 have the projector of an encoder
@@ -33,21 +32,20 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
 static bool has_projector(const struct pp_model *m, size_t first, size_t n,
                           size_t encoder)
 {
-    if (m->table || encoder >= pp_model_n_encoders(m))
-        return false;
-    size_t end = pp_vision_first(m, encoder + 1);
-    return first < end && end <= first + n;
+    size_t end = pp_component_first(m, encoder + 1);
+    return pp_component_n_units(m, encoder) > 0 && first < end &&
+           end <= first + n;
 }
 
 struct pp_edges pp_stage_edges(const struct pp_model *m, size_t first, size_t n)
 {
-    size_t end = first + n, vision = m->table ? 0 : pp_vision_n_units(m);
+    size_t end = first + n, vision = pp_component_first(m, PP_LANGUAGE);
     struct pp_edge last = pp_edge_before(m, end);
     struct pp_edges out = {0};
     for (size_t k = 0; k < PP_MAX_ENCODERS && end <= vision; k++)
         if (has_projector(m, first, n, k))
-            out.at[out.n++] = pp_edge_before(m, pp_vision_first(m, k + 1));
-    if (last.width && (n == 0 || last.rows != PP_ROWS_FEATURES))
+            out.at[out.n++] = pp_edge_before(m, pp_component_first(m, k + 1));
+    if (last.width && (n == 0 || last.rows < PP_ROWS_FEATURES))
         out.at[out.n++] = last;
     return out;
 }
@@ -55,39 +53,35 @@ struct pp_edges pp_stage_edges(const struct pp_model *m, size_t first, size_t n)
 bool pp_stage_holds(const struct pp_model *m, size_t first, size_t n,
                     size_t encoder)
 {
-    size_t vision = m->table ? 0 : pp_vision_n_units(m);
+    size_t vision = pp_component_first(m, PP_LANGUAGE);
     return has_projector(m, first, n, encoder) && first + n > vision &&
-           pp_vision_first(m, encoder + 1) < vision;
+           pp_component_first(m, encoder + 1) < vision;
 }
 
-enum pp_rows pp_unit_rows(struct pp_unit_id u)
+size_t pp_unit_rows(struct pp_unit_id u)
 {
-    if (u.kind == PP_UNIT_PROJECTOR)
-        return PP_ROWS_FEATURES;
-    if (u.generates)
-        return PP_ROWS_GENERATED;
-    return pp_unit_is_vision(u) ? PP_ROWS_PATCHES : PP_ROWS_TOKENS;
+    return u.component + (u.kind == PP_UNIT_PROJECTOR ? PP_ROWS_FEATURES : 0);
 }
 
-size_t pp_image_rows(const struct pp_vision *v, size_t patches,
-                     enum pp_rows rows)
+size_t pp_image_rows(const struct pp_vision *v, size_t patches, size_t rows)
 {
-    return rows == PP_ROWS_PATCHES ? patches + v->class_token
+    return rows < PP_ROWS_FEATURES ? patches + v->class_token
                                    : patches / v->merge + v->class_out;
 }
 
-double pp_rows_rate(const struct pp_shard *s, size_t encoder, enum pp_rows rows)
+double pp_rows_rate(const struct pp_shard *s, size_t rows)
 {
-    const struct pp_image_load *l = &s->images[encoder];
-    return rows <= PP_ROWS_GENERATED
-               ? 1
-               : pp_vision_rate(l, pp_image_rows(&s->model->encoders[encoder],
-                                                 l->patches, rows));
+    size_t k = pp_rows_component(rows);
+    if (pp_rows_of_tokens(rows))
+        return 1;
+    return pp_vision_rate(
+        &s->images[k],
+        pp_image_rows(&s->model->encoders[k], s->images[k].patches, rows));
 }
 
 static double rate_of(const struct pp_shard *s, struct pp_edge e)
 {
-    return (double)e.width * pp_rows_rate(s, e.encoder, e.rows);
+    return (double)e.width * pp_rows_rate(s, e.rows);
 }
 
 double pp_edge_rate(const struct pp_shard *s, size_t at)
@@ -109,6 +103,6 @@ double pp_stage_held_rate(const struct pp_shard *s, size_t first, size_t n)
     double sum = 0;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (pp_stage_holds(s->model, first, n, k))
-            sum += pp_edge_rate(s, pp_vision_first(s->model, k + 1));
+            sum += pp_edge_rate(s, pp_component_first(s->model, k + 1));
     return sum;
 }

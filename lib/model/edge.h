@@ -12,35 +12,33 @@
 
 #include "model/shard.h"
 
-enum pp_rows {
-    PP_ROWS_TOKENS,
-    PP_ROWS_GENERATED, /* tokens of a generator */
-    PP_ROWS_PATCHES,   /* with class tokens */
-    PP_ROWS_FEATURES,
-    PP_N_ROWS
-};
-
-/* The kinds of rows of a microbatch, numbered: those of tokens, of a
- * generator's, and those of patches and of features of each encoder. */
+/* The kinds of rows. A component has those of its number: patches with class
+ * tokens, or tokens. Features of encoder k are PP_ROWS_FEATURES + k. */
 enum {
-    PP_N_ROW_KINDS =
-        PP_ROWS_PATCHES + (PP_N_ROWS - PP_ROWS_PATCHES) * PP_MAX_ENCODERS
+    PP_ROWS_TOKENS = PP_LANGUAGE,
+    PP_ROWS_GENERATED = PP_GENERATOR,
+    PP_ROWS_FEATURES = PP_N_COMPONENTS,
+    PP_N_ROWS = PP_ROWS_FEATURES + PP_MAX_ENCODERS
 };
 
-static inline size_t pp_row_kind(enum pp_rows rows, size_t encoder)
+/* Returns the component that makes rows of a kind. */
+static inline size_t pp_rows_component(size_t rows)
 {
-    return rows < PP_ROWS_PATCHES
-               ? (size_t)rows
-               : (size_t)rows + (PP_N_ROWS - PP_ROWS_PATCHES) * encoder;
+    return rows % PP_N_COMPONENTS;
+}
+
+/* Reports whether they are tokens, and not an encoder's. */
+static inline bool pp_rows_of_tokens(size_t rows)
+{
+    return pp_rows_component(rows) >= PP_LANGUAGE;
 }
 
 /* A row of what passes between two units. The width is 0 before the first unit
  * and after the last one, where nothing passes. A generator reads rows of the
  * language model's width. */
 struct pp_edge {
-    enum pp_rows rows;
-    size_t width;   /* elements of a row */
-    size_t encoder; /* whose rows they are, if they are not tokens */
+    size_t rows;
+    size_t width; /* elements of a row */
 };
 
 /* A stage passes on rows of one kind, or features of encoders, those of one
@@ -66,15 +64,14 @@ bool pp_stage_holds(const struct pp_model *m, size_t first, size_t n,
                     size_t encoder);
 
 /* Returns the rows of which a unit saves tensors. */
-enum pp_rows pp_unit_rows(struct pp_unit_id u);
+size_t pp_unit_rows(struct pp_unit_id u);
 
-/* Returns the rows of a kind that an image of so many patches has. */
-size_t pp_image_rows(const struct pp_vision *v, size_t patches,
-                     enum pp_rows rows);
+/* Returns the rows that an image of so many patches has: features, or patches.
+ */
+size_t pp_image_rows(const struct pp_vision *v, size_t patches, size_t rows);
 
 /* Returns the rows of a kind on a rank for each of its tokens. */
-double pp_rows_rate(const struct pp_shard *s, size_t encoder,
-                    enum pp_rows rows);
+double pp_rows_rate(const struct pp_shard *s, size_t rows);
 
 /* Returns the elements of the edge before a unit, of all edges of a stage, and
  * of the features that it holds, likewise. */

@@ -85,7 +85,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         out[0] = (struct pp_model_part){
             .kind = pp_vision_hears(pp_unit_encoder(m, u)) ? PP_PART_FRAMES
                                                            : PP_PART_PATCHES,
-            .encoder = u.encoder};
+            .encoder = u.component};
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
         return !pp_model_is_tower(m)                  ? 0
                : f->names->positions && !f->sinusoids ? 2
@@ -93,7 +93,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
     case PP_UNIT_PROJECTOR:
         out[0] = (struct pp_model_part){
             .kind = pp_vision_projector(pp_unit_encoder(m, u)),
-            .encoder = u.encoder};
+            .encoder = u.component};
         return 1;
     default:
         return 0;
@@ -207,7 +207,7 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
 {
     static const char *const ends[] = {"weight", "bias"};
     char name[PP_FQN_TEXT];
-    const struct pp_model tower = pp_vision_tower(m, u.encoder);
+    const struct pp_model tower = pp_vision_tower(m, u.component);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
     for (size_t slot = 0; slot < n; slot++)
         out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
@@ -276,7 +276,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         [PP_UNIT_PROJECTOR] = PP_N_PROJECTOR_PARAMS,
     };
     struct pp_model_part parts[PP_MAX_PARTS];
-    if (u.generates)
+    if (u.component == PP_GENERATOR)
         return generator_params(m, u, out);
     if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
         !pp_model_is_tower(m))

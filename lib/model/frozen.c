@@ -27,17 +27,16 @@ void pp_roles_of(const bool *frozen, size_t n, size_t second, size_t joined,
 void pp_model_roles(const struct pp_model *m, const bool *frozen,
                     enum pp_role *roles)
 {
-    size_t second = m->table ? 0 : pp_vision_first(m, 1);
-    size_t joined = m->table ? 0 : pp_vision_n_units(m);
-    pp_roles_of(frozen, pp_model_n_units(m), second, joined, roles);
+    pp_roles_of(frozen, pp_model_n_units(m), pp_component_first(m, 1),
+                pp_component_first(m, PP_LANGUAGE), roles);
 }
 
 bool pp_freeze_idle(const struct pp_model *m, bool *frozen)
 {
-    size_t vision = m->table ? 0 : pp_vision_n_units(m);
     bool any = false;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
-        frozen[i] = i < vision && !pp_vision_runs(m, pp_model_unit(m, i));
+        struct pp_unit_id u = pp_model_unit(m, i);
+        frozen[i] = u.component < PP_LANGUAGE && !pp_vision_runs(m, u);
         any |= frozen[i];
     }
     return any;
@@ -46,7 +45,7 @@ bool pp_freeze_idle(const struct pp_model *m, bool *frozen)
 static bool is_part(const struct pp_model *m, const char *word,
                     struct pp_unit_id u)
 {
-    bool encoder = pp_unit_is_vision(u) && !m->table;
+    bool encoder = u.component < PP_LANGUAGE;
     bool projector = u.kind == PP_UNIT_PROJECTOR && encoder;
     if (!strcmp(word, "language"))
         return !encoder;

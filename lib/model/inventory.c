@@ -132,7 +132,7 @@ static double products_of(const struct pp_shard *s, struct pp_unit_id u,
 {
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_inventory(s->model, u, w);
-    size_t ranks = pp_unit_is_vision(u) ? s->images[u.encoder].tp : 1;
+    size_t ranks = pp_unit_is_vision(u) ? s->images[u.component].tp : 1;
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         bool expert = w[i].share == PP_SHARE_EXPERTS ||

@@ -24,58 +24,62 @@ const char *pp_model_architecture(const struct pp_model *m)
                      : pp_architecture_name(m->architecture);
 }
 
-size_t pp_model_n_own(const struct pp_model *m)
+size_t pp_component_n_units(const struct pp_model *m, size_t component)
 {
-    return m->table ? m->table->n
-                    : pp_vision_n_units(m) + m->n_layers + 3 + m->n_mtp;
+    if (component == PP_GENERATOR)
+        return m->generator ? pp_model_n_units(m->generator) : 0;
+    if (m->table)
+        return component == PP_LANGUAGE ? m->table->n : 0;
+    return component == PP_LANGUAGE
+               ? m->n_layers + 3 + m->n_mtp
+               : pp_vision_n_units(&m->encoders[component]);
+}
+
+size_t pp_component_first(const struct pp_model *m, size_t component)
+{
+    size_t n = 0;
+    for (size_t c = 0; c < component; c++)
+        n += pp_component_n_units(m, c);
+    return n;
 }
 
 size_t pp_model_n_units(const struct pp_model *m)
 {
-    return pp_model_n_own(m) +
-           (m->generator ? pp_model_n_units(m->generator) : 0);
+    return pp_component_first(m, PP_N_COMPONENTS);
 }
 
 size_t pp_model_n_first(const struct pp_model *m)
 {
-    return m->table ? m->table->n_first : pp_vision_n_units(m) + 1;
+    return m->table ? m->table->n_first
+                    : pp_component_first(m, PP_LANGUAGE) + 1;
 }
 
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
 {
-    size_t first = pp_model_n_first(m);
-    if (u.generates) {
+    size_t first = pp_component_first(m, u.component);
+    if (u.component == PP_GENERATOR) {
         const struct pp_model *g = pp_unit_model(m, &u);
-        return pp_model_n_own(m) + pp_model_index(g, u);
+        return first + pp_model_index(g, u);
     }
-    if (u.kind == PP_UNIT_LAYER)
-        return first + u.layer + pp_unit_is_mtp(m, u);
     if (m->table)
-        return u.layer;
+        return u.kind == PP_UNIT_LAYER ? m->table->n_first + u.layer : u.layer;
     if (pp_unit_is_vision(u))
-        return pp_vision_index(m, u);
-    return u.kind == PP_UNIT_EMBED  ? first - 1
-           : u.kind == PP_UNIT_NORM ? first + m->n_layers
-                                    : first + m->n_layers + 1 + m->n_mtp;
+        return first + pp_vision_index(pp_unit_encoder(m, u), u);
+    return first + (u.kind == PP_UNIT_EMBED ? 0
+                    : u.kind == PP_UNIT_LAYER
+                        ? 1 + u.layer + pp_unit_is_mtp(m, u)
+                    : u.kind == PP_UNIT_NORM ? 1 + m->n_layers
+                                             : 2 + m->n_layers + m->n_mtp);
 }
 
-struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
+/* Returns the unit of the language model with a number among its own. */
+static struct pp_unit_id language_unit(const struct pp_model *m, size_t index)
 {
-    if (index >= pp_model_n_own(m)) {
-        struct pp_unit_id u =
-            pp_model_unit(m->generator, index - pp_model_n_own(m));
-        u.generates = true;
-        return u;
-    }
     if (m->table) {
         enum pp_unit_kind kind = m->table->rows[index].kind;
         size_t first = kind == PP_UNIT_LAYER ? m->table->n_first : 0;
         return (struct pp_unit_id){kind, index - first};
     }
-    size_t vision = pp_vision_n_units(m);
-    if (index < vision)
-        return pp_vision_unit(m, index);
-    index -= vision;
     if (index == 0)
         return (struct pp_unit_id){PP_UNIT_EMBED, 0};
     if (index <= m->n_layers)
@@ -85,6 +89,19 @@ struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
     if (index < m->n_layers + 2 + m->n_mtp)
         return (struct pp_unit_id){PP_UNIT_LAYER, index - 2};
     return (struct pp_unit_id){PP_UNIT_HEAD, 0};
+}
+
+struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
+{
+    size_t c = 0;
+    for (size_t n; index >= (n = pp_component_n_units(m, c)); c++)
+        index -= n;
+    struct pp_unit_id u = c == PP_GENERATOR ? pp_model_unit(m->generator, index)
+                          : c == PP_LANGUAGE
+                              ? language_unit(m, index)
+                              : pp_vision_unit(&m->encoders[c], index);
+    u.component = c;
+    return u;
 }
 
 /* The names of heads. */
@@ -119,7 +136,7 @@ void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
 void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
                   char buf[PP_FQN_TEXT])
 {
-    if (u.generates) {
+    if (u.component == PP_GENERATOR) {
         const size_t n = strlen(PP_GENERATOR_PREFIX);
         char name[PP_FQN_TEXT];
         m = pp_unit_model(m, &u);
@@ -148,8 +165,8 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
     if (!m->table && sscanf(fqn, "model.layers.%zu", &layer) == 1) {
         first = n;
         if (layer < m->n_layers + m->n_mtp)
-            first =
-                pp_model_index(m, (struct pp_unit_id){PP_UNIT_LAYER, layer});
+            first = pp_model_index(
+                m, (struct pp_unit_id){PP_UNIT_LAYER, layer, PP_LANGUAGE});
         last = first < n ? first + 1 : n;
     }
     for (size_t i = first; i < last; i++) {
@@ -193,14 +210,14 @@ bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u)
 {
     m = pp_unit_model(m, &u);
-    bool vision = pp_unit_is_vision(u) || pp_model_is_tower(m);
-    if (!vision || m->table)
-        return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
-    u = pp_vision_of_tower(u);
+    bool vision = !m->table && (pp_unit_is_vision(u) || pp_model_is_tower(m));
+    if (vision)
+        u = pp_vision_of_tower(u);
     enum pp_role role =
-        m->roles ? m->roles[pp_vision_index(m, u)] : PP_ROLE_TRAINED;
-    return role == PP_ROLE_TRAINED && !pp_vision_runs(m, u) ? PP_ROLE_PASSED
-                                                            : role;
+        m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
+    return vision && role == PP_ROLE_TRAINED && !pp_vision_runs(m, u)
+               ? PP_ROLE_PASSED
+               : role;
 }
 
 size_t pp_model_n_tensors(const struct pp_model *m)

@@ -126,6 +126,10 @@ enum pp_vision_kind {
 /* The most encoders, and the most hidden states that a projector reads. */
 enum { PP_MAX_ENCODERS = 2, PP_MOST_STATES = 8 };
 
+/* The components of a model, in data order: encoders, of which it may have
+ * fewer, from 0 on; the language model; a generator behind it, or none. */
+enum { PP_LANGUAGE = PP_MAX_ENCODERS, PP_GENERATOR, PP_N_COMPONENTS };
+
 /* An encoder; see vision.h. Its images may be
  * clips of audio (base/modality.h): a patch is then a row, channels are
  * frequencies, and patch_size is the frames of a row. */
@@ -294,10 +298,10 @@ enum pp_unit_kind {
 
 struct pp_unit_id {
     enum pp_unit_kind kind;
-    size_t layer;   /* number of a layer, or 0. With a table, a unit that is not
-                       a layer has its index here. */
-    size_t encoder; /* of the model's, for a unit of an encoder or its tower */
-    bool generates; /* it is a unit of the model's generator */
+    size_t layer; /* number of a layer, or 0. With a table, a unit that is not
+                     a layer has its index here. */
+    size_t component; /* of the model; for a unit of a tower, of the model that
+                         has the encoder */
 };
 
 /* Returns the model that a unit belongs to, m or its generator, and makes *u
@@ -305,9 +309,10 @@ struct pp_unit_id {
 static inline const struct pp_model *pp_unit_model(const struct pp_model *m,
                                                    struct pp_unit_id *u)
 {
-    const struct pp_model *of = u->generates ? m->generator : m;
-    u->generates = false;
-    return of;
+    if (u->component != PP_GENERATOR)
+        return m;
+    u->component = PP_LANGUAGE;
+    return m->generator;
 }
 
 static inline bool pp_unit_is_vision(struct pp_unit_id u)
@@ -319,7 +324,7 @@ static inline bool pp_unit_is_vision(struct pp_unit_id u)
 static inline const struct pp_vision *pp_unit_encoder(const struct pp_model *m,
                                                       struct pp_unit_id u)
 {
-    return &m->encoders[u.encoder];
+    return &m->encoders[u.component];
 }
 
 /* Returns the number of the model's encoders. */
@@ -337,10 +342,13 @@ static inline bool pp_model_has_encoder(const struct pp_model *m)
 }
 
 /* Number units in data order: those of each encoder, embedding, layers, norm,
- * layers for multi-token prediction, head; then those of a generator, which
- * pp_model_n_own does not count. */
+ * layers for multi-token prediction, head; then those of a generator.
+ * pp_component_first returns the number of the first unit of a component, or
+ * with PP_N_COMPONENTS that of all units; pp_component_n_units returns 0 for a
+ * component that the model does not have. */
+size_t pp_component_n_units(const struct pp_model *m, size_t component);
+size_t pp_component_first(const struct pp_model *m, size_t component);
 size_t pp_model_n_units(const struct pp_model *m);
-size_t pp_model_n_own(const struct pp_model *m);
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index);
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);
 

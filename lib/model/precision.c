@@ -56,8 +56,9 @@ size_t pp_unit_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
         if (!pp_vision_runs(m, u))
             return 0;
         if (u.kind != PP_UNIT_PROJECTOR) {
-            const struct pp_model tower = pp_vision_tower(m, u.encoder);
-            const struct pp_shard in = pp_vision_shard(&of, &tower, u.encoder);
+            const struct pp_model tower = pp_vision_tower(m, u.component);
+            const struct pp_shard in =
+                pp_vision_shard(&of, &tower, u.component);
             return pp_unit_saved_bytes(&in, pp_vision_in_tower(u), r, block, p);
         }
     }

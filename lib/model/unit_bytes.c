@@ -189,7 +189,7 @@ static void add_features(const struct pp_shard *s, const struct pp_backend *b,
     /* Images of several microbatches, of one encoder after the other. */
     size_t n = l->exchangers > l->sharers ? pp_model_n_encoders(m) : 0;
     for (size_t k = 0; k < n; k++)
-        made = fmax(made, pp_edge_rate(s, pp_vision_first(m, k + 1)));
+        made = fmax(made, pp_edge_rate(s, pp_component_first(m, k + 1)));
     w->token += 2 * made * (double)b->element_bytes;
     w->fixed += 2 * PP_LINE_BYTES;
 }
@@ -272,29 +272,28 @@ static struct pp_workspace image_workspace_of(const struct pp_shard *s,
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
     const struct pp_model *m = s->model;
     size_t at = pp_model_index(m, u);
-    bool divided = s->images[u.encoder].tp > 1;
+    bool divided = s->images[u.component].tp > 1;
     if (!pp_vision_runs(m, u))
         return (struct pp_workspace){0};
     if (u.kind != PP_UNIT_PROJECTOR) {
-        const struct pp_model tower = pp_vision_tower(m, u.encoder);
-        const struct pp_shard in = pp_vision_shard(s, &tower, u.encoder);
+        const struct pp_model tower = pp_vision_tower(m, u.component);
+        const struct pp_shard in = pp_vision_shard(s, &tower, u.component);
         w = workspace_of(&in, pp_vision_in_tower(u), b, 0);
         w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
         w.token += (double)(kept_beside(m, u) * b->element_bytes);
         w.fixed += divided ? PP_LINE_BYTES : 0;
-        w.token =
-            w.token * pp_rows_rate(s, u.encoder, PP_ROWS_PATCHES) + recomputed;
+        w.token = w.token * pp_rows_rate(s, pp_unit_rows(u)) + recomputed;
         w.keys = 0; /* nothing divides an image */
         return w;
     }
     double values = 2 * fmax(pp_edge_rate(s, at), pp_edge_rate(s, at + 1)) +
-                    pp_vision_read_width(s, u.encoder);
+                    pp_vision_read_width(s, u.component);
     if (divided) {
         values += pp_edge_rate(s, at + 1);
         w.fixed += PP_LINE_BYTES;
     }
     /* It sorts what it sends over a bridge to ranks that divide tokens. */
-    if (pp_vision_sorts(&s->images[u.encoder])) {
+    if (pp_vision_sorts(&s->images[u.component])) {
         values += pp_edge_rate(s, at + 1);
         w.fixed += PP_LINE_BYTES;
     }

@@ -73,20 +73,11 @@ enum pp_architecture pp_vision_architecture(enum pp_vision_kind kind)
     return families[kind].tower;
 }
 
-/* Returns the number of units of an encoder. */
-static size_t n_units(const struct pp_vision *v)
+size_t pp_vision_n_units(const struct pp_vision *v)
 {
     if (v->kind == PP_VISION_NONE)
         return 0;
     return v->n_layers + (families[v->kind].norms ? 4 : 2);
-}
-
-size_t pp_vision_first(const struct pp_model *m, size_t encoder)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < encoder; i++)
-        n += n_units(&m->encoders[i]);
-    return n;
 }
 
 /* Returns the number of units before the layers. */
@@ -95,41 +86,32 @@ static size_t n_first(const struct pp_vision *v)
     return families[v->kind].norms ? 2 : 1;
 }
 
-struct pp_unit_id pp_vision_unit(const struct pp_model *m, size_t index)
+struct pp_unit_id pp_vision_unit(const struct pp_vision *v, size_t index)
 {
-    size_t encoder = 0;
-    while (index >= n_units(&m->encoders[encoder]))
-        index -= n_units(&m->encoders[encoder++]);
-    const struct pp_vision *v = &m->encoders[encoder];
-    size_t first = n_first(v), last = first + v->n_layers;
-    struct pp_unit_id u = {.encoder = encoder};
-    if (index >= first && index < last) {
-        u.kind = PP_UNIT_VISION_LAYER;
-        u.layer = index - first;
-    } else {
-        u.kind = index + 1 == n_units(v) ? PP_UNIT_PROJECTOR
-                 : index == 0            ? PP_UNIT_PATCHES
-                 : index == 1            ? PP_UNIT_PRE_NORM
-                                         : PP_UNIT_POST_NORM;
-    }
-    return u;
+    size_t first = n_first(v);
+    if (index >= first && index < first + v->n_layers)
+        return (struct pp_unit_id){PP_UNIT_VISION_LAYER, index - first};
+    return (struct pp_unit_id){index + 1 == pp_vision_n_units(v)
+                                   ? PP_UNIT_PROJECTOR
+                               : index == 0 ? PP_UNIT_PATCHES
+                               : index == 1 ? PP_UNIT_PRE_NORM
+                                            : PP_UNIT_POST_NORM,
+                               0};
 }
 
-size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u)
+size_t pp_vision_index(const struct pp_vision *v, struct pp_unit_id u)
 {
-    size_t first = pp_vision_first(m, u.encoder);
-    size_t end = pp_vision_first(m, u.encoder + 1);
     switch (u.kind) {
     case PP_UNIT_PATCHES:
-        return first;
+        return 0;
     case PP_UNIT_PRE_NORM:
-        return first + 1;
+        return 1;
     case PP_UNIT_VISION_LAYER:
-        return first + n_first(pp_unit_encoder(m, u)) + u.layer;
+        return n_first(v) + u.layer;
     case PP_UNIT_POST_NORM:
-        return end - 2;
+        return pp_vision_n_units(v) - 2;
     default:
-        return end - 1;
+        return pp_vision_n_units(v) - 1;
     }
 }
 
@@ -187,7 +169,7 @@ struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder)
         .head_dim = v->hidden / v->n_heads,
         .vocab = 1,
         .max_position =
-            v->most ? v->most : pp_image_rows(v, v->patches, PP_ROWS_PATCHES),
+            v->most ? v->most : pp_image_rows(v, v->patches, encoder),
         .rope = {.theta = PP_VISION_THETA, .attention_factor = 1},
         .rope_axes = {axis, axis},
         .norm_eps = v->norm_eps,
@@ -276,7 +258,7 @@ void pp_vision_scale(const struct pp_shard *s, size_t encoder, double c[2])
 {
     const struct pp_image_load *l = &s->images[encoder];
     double each = (double)pp_image_rows(&s->model->encoders[encoder],
-                                        l->patches, PP_ROWS_PATCHES);
+                                        l->patches, encoder);
     double length = (double)l->seq_len;
     double rows = (double)pp_vision_rank_images(l) * each / (double)l->tp;
     c[0] *= rows / length;
@@ -287,8 +269,8 @@ struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
                                 double products)
 {
     const struct pp_vision *v = pp_unit_encoder(s->model, u);
-    const struct pp_image_load *l = &s->images[u.encoder];
-    size_t tokens = pp_image_rows(v, l->patches, PP_ROWS_PATCHES);
+    const struct pp_image_load *l = &s->images[u.component];
+    size_t tokens = pp_image_rows(v, l->patches, u.component);
     double length = (double)l->seq_len, tp = (double)l->tp;
     struct pp_flops f = {0};
     f.per_token =
@@ -311,7 +293,7 @@ struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
 double pp_vision_read_width(const struct pp_shard *s, size_t encoder)
 {
     return (double)pp_vision_read(&s->model->encoders[encoder]) *
-           pp_rows_rate(s, encoder, PP_ROWS_FEATURES);
+           pp_rows_rate(s, PP_ROWS_FEATURES + encoder);
 }
 
 double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
@@ -319,7 +301,7 @@ double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                              const struct pp_precision *p, bool is_host)
 {
     const struct pp_vision *v = pp_unit_encoder(s->model, u);
-    const struct pp_image_load *l = &s->images[u.encoder];
+    const struct pp_image_load *l = &s->images[u.component];
     size_t rows = pp_vision_rank_images(l) *
                   pp_image_rows(v, l->patches, pp_unit_rows(u));
     double rate = (double)(pp_saved_rows(is_host, rows) * l->sharers) /

@@ -45,19 +45,11 @@ const char *pp_vision_name(enum pp_vision_kind kind);
 /* Returns the family of an encoder. */
 enum pp_architecture pp_vision_architecture(enum pp_vision_kind kind);
 
-/* Returns the number of the first unit of an encoder. Those of PP_MAX_ENCODERS
- * encoders come before it. */
-size_t pp_vision_first(const struct pp_model *m, size_t encoder);
-
-/* Returns the number of units of all encoders, the first ones of the model. */
-static inline size_t pp_vision_n_units(const struct pp_model *m)
-{
-    return pp_vision_first(m, PP_MAX_ENCODERS);
-}
-
-/* Number the units of encoders. */
-struct pp_unit_id pp_vision_unit(const struct pp_model *m, size_t index);
-size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u);
+/* Number the units of an encoder, from 0 on. The component of a unit is left
+ * out. */
+size_t pp_vision_n_units(const struct pp_vision *v);
+struct pp_unit_id pp_vision_unit(const struct pp_vision *v, size_t index);
+size_t pp_vision_index(const struct pp_vision *v, struct pp_unit_id u);
 
 /* Write the name of the unit's module in published files, such as
  * "visual.blocks.3", and its class in transformers. Names of parameters begin

@@ -26,7 +26,7 @@ static bool inseparable(const struct pp_split_request *q, size_t i)
     const struct pp_model *m = q->shard.model;
     size_t first = pp_model_n_first(m), norm = first + m->n_layers;
     bool shares = !q->encoder_ranks || (q->encoders && !q->encoders[1].dp);
-    if (pp_model_n_encoders(m) > 1 && shares && i > pp_vision_first(m, 1) &&
+    if (pp_model_n_encoders(m) > 1 && shares && i > pp_component_first(m, 1) &&
         i < first)
         return true; /* a second encoder stays with the embedding */
     if (!q->layout)

@@ -152,7 +152,7 @@ static void set_components(const struct pp_split_plan *plan,
     const struct pp_model *m = q->shard.model;
     size_t first = 0;
     for (size_t i = 0; i < pp_model_n_encoders(m); i++) {
-        size_t end = pp_vision_first(m, i + 1);
+        size_t end = pp_component_first(m, i + 1);
         d->components[d->n_components++] = component(
             plan, pp_vision_part(&m->encoders[i]), first, end - first);
         first = end;
@@ -172,7 +172,8 @@ static void set_components(const struct pp_split_plan *plan,
 static void find_tied(const struct pp_split_plan *plan, struct pp_graph *g)
 {
     const struct pp_model *m = plan->run.request->shard.model;
-    size_t embedding = pp_vision_n_units(m), other = plan->run.n_units - 1;
+    size_t embedding = pp_component_first(m, PP_LANGUAGE),
+           other = plan->run.n_units - 1;
     if (m->table || (!m->tied && !m->n_mtp) ||
         pp_unit_role(m, pp_model_unit(m, embedding)) != PP_ROLE_TRAINED)
         return;

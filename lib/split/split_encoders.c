@@ -22,8 +22,8 @@ static size_t part_end(const struct pp_split_run *run, size_t part)
 static double flops_of(const struct pp_split_request *q, size_t encoder)
 {
     double length = (double)q->microbatch.seq_len, sum = 0;
-    for (size_t i = pp_vision_first(q->shard.model, encoder);
-         i < pp_vision_first(q->shard.model, encoder + 1); i++) {
+    for (size_t i = pp_component_first(q->shard.model, encoder);
+         i < pp_component_first(q->shard.model, encoder + 1); i++) {
         const struct pp_flops f =
             pp_unit_fwd_flops(&q->shard, pp_model_unit(q->shard.model, i));
         sum += f.per_token + f.per_pair * pp_attended_pairs(0, length);
@@ -53,8 +53,8 @@ static size_t first_stages(const struct pp_split_request *q, size_t n,
 static void make_parts(struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
-    size_t first = pp_vision_first(q->shard.model, 1);
-    size_t vision = pp_vision_n_units(q->shard.model), language;
+    size_t first = pp_component_first(q->shard.model, 1);
+    size_t vision = pp_component_first(q->shard.model, PP_LANGUAGE), language;
     size_t n = (size_t)q->encoder_ranks;
     language = run->n_units - vision;
     run->n_parts = 0;
@@ -91,7 +91,8 @@ static bool find_begin(const struct pp_split_run *run, size_t unit,
 static int parts_of_bounds(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_model *m = run->request->shard.model;
-    size_t first = pp_vision_first(m, 1), end = pp_vision_n_units(m);
+    size_t first = pp_component_first(m, 1),
+           end = pp_component_first(m, PP_LANGUAGE);
     size_t second, language;
     bool begins = find_begin(run, first, &second), cut = false;
     bool ends = find_begin(run, end, &language);
@@ -193,8 +194,8 @@ struct pp_layout pp_split_layout(const struct pp_split_run *run)
 void pp_split_set_features(struct pp_split_run *run, size_t rows)
 {
     const struct pp_split_request *q = run->request;
-    size_t first = pp_vision_first(q->shard.model, 1);
-    size_t end = pp_vision_n_units(q->shard.model);
+    size_t first = pp_component_first(q->shard.model, 1);
+    size_t end = pp_component_first(q->shard.model, PP_LANGUAGE);
     if (run->n_parts < 3 && end > first)
         run->message_bytes[end - 1] += run->message_bytes[first - 1];
     double row = (double)(q->shard.model->hidden * run->backend.element_bytes);
@@ -243,8 +244,8 @@ size_t pp_split_held(const struct pp_split_run *run, size_t first, size_t end)
     size_t bytes = 0;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (pp_stage_holds(m, first, end - first, k))
-            bytes += pp_line_bytes(
-                pp_size_of(run->message_bytes[pp_vision_first(m, k + 1) - 1]));
+            bytes += pp_line_bytes(pp_size_of(
+                run->message_bytes[pp_component_first(m, k + 1) - 1]));
     return bytes;
 }
 

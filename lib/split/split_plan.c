@@ -343,7 +343,10 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
                  i++)
                 if (g->stages[s].row == r)
                     bytes += (double)pp_state_sum(pp_split_state(
-                        q, &of[i < pp_vision_n_units(q->shard.model)], i));
+                        q,
+                        &of[i <
+                            pp_component_first(q->shard.model, PP_LANGUAGE)],
+                        i));
         if (bytes > (double)q->memory_bytes)
             return false;
     }

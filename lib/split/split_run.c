@@ -173,7 +173,7 @@ static int embedding_stage(const struct pp_split_run *run, const size_t *bounds)
 {
     const struct pp_model *m = run->request->shard.model;
     int s = (int)(run->n_stages - run->parts[run->n_parts - 1].n_stages);
-    while (bounds && bounds[s + 1] <= pp_vision_n_units(m))
+    while (bounds && bounds[s + 1] <= pp_component_first(m, PP_LANGUAGE))
         s++;
     return s;
 }
@@ -186,7 +186,7 @@ static bool adds_pairs(const struct pp_split_run *run, const size_t *bounds,
     const struct pp_model *m = run->request->shard.model;
     bool adds = g->n_copies > 1;
     if ((!m->tied && !m->n_mtp) || m->table ||
-        pp_unit_role(m, (struct pp_unit_id){PP_UNIT_HEAD, 0}) !=
+        pp_unit_role(m, (struct pp_unit_id){PP_UNIT_HEAD, 0, PP_LANGUAGE}) !=
             PP_ROLE_TRAINED)
         return adds;
     int first = embedding_stage(run, bounds), last = tied_stage(run, bounds);

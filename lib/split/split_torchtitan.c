@@ -29,8 +29,8 @@ bool pp_torchtitan_by_fqn(const struct pp_model *m, const char *fqn,
     if (sscanf(fqn, "layers.%zu", &layer) == 1) {
         first = n;
         if (layer < m->n_layers + m->n_mtp)
-            first =
-                pp_model_index(m, (struct pp_unit_id){PP_UNIT_LAYER, layer});
+            first = pp_model_index(
+                m, (struct pp_unit_id){PP_UNIT_LAYER, layer, PP_LANGUAGE});
         last = first < n ? first + 1 : n;
     }
     for (size_t i = first; i < last; i++) {

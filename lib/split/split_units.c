@@ -16,8 +16,9 @@ struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
 {
     const struct pp_unit_id u = pp_model_unit(q->shard.model, i);
     bool encodes = pp_unit_is_vision(u);
-    bool apart = encodes && q->encoders && q->encoders[u.encoder].dp;
-    return apart ? q->encoders[u.encoder] : pp_mesh_of(&q->shard.mesh, encodes);
+    bool apart = encodes && q->encoders && q->encoders[u.component].dp;
+    return apart ? q->encoders[u.component]
+                 : pp_mesh_of(&q->shard.mesh, encodes);
 }
 
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,

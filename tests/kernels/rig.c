@@ -243,7 +243,7 @@ void rig_init_mode(struct rig *r, const struct pp_shard *s,
     r->env.shard.model = &r->m;
     r->env.kernels = k;
     r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
-    struct pp_env *layers = &r->others[PP_ROWS_PATCHES];
+    struct pp_env *layers = &r->others[0];
     *layers = r->env;
     layers->shard.model = &r->tower;
     r->env.others = r->others;

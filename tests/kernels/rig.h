@@ -18,7 +18,7 @@ struct packing {
 
 struct rig {
     struct pp_model m;
-    struct pp_env env, others[PP_N_ROW_KINDS]; /* of an encoder's layers, for
+    struct pp_env env, others[PP_N_ROWS]; /* of an encoder's layers, for
                                                   its projector */
     struct pp_model tower;
     struct pp_layer l;

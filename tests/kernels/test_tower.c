@@ -108,8 +108,8 @@ static void make(struct tower *t, const struct pp_kernels *k)
     bool all = true;
     t->encoder = pp_vision_tower(&t->m, 0);
     t->n = 0;
-    for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
-        struct pp_unit_id u = pp_vision_unit(&t->m, i);
+    for (size_t i = 0; i < pp_component_first(&t->m, PP_LANGUAGE); i++) {
+        struct pp_unit_id u = pp_model_unit(&t->m, i);
         struct pp_unit_id in = pp_vision_in_tower(u);
         bool last = u.kind == PP_UNIT_PROJECTOR;
         if (!pp_vision_runs(&t->m, u))
@@ -191,8 +191,8 @@ static void idle_units(const struct tower *t)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     size_t found = 0, gradients = 0;
-    for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
-        struct pp_unit_id u = pp_vision_unit(&t->m, i);
+    for (size_t i = 0; i < pp_component_first(&t->m, PP_LANGUAGE); i++) {
+        struct pp_unit_id u = pp_model_unit(&t->m, i);
         size_t n = pp_unit_params(&t->m, u, table);
         for (size_t slot = 0; slot < n && !pp_vision_runs(&t->m, u); slot++) {
             char name[PP_FQN_TEXT + 8];
@@ -209,8 +209,8 @@ static void idle_units(const struct tower *t)
 static void sums(const struct tower *t)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
-        struct pp_unit_id u = pp_vision_unit(&t->m, i);
+    for (size_t i = 0; i < pp_component_first(&t->m, PP_LANGUAGE); i++) {
+        struct pp_unit_id u = pp_model_unit(&t->m, i);
         size_t n = pp_unit_params(&t->m, u, table), elements = 0;
         bool trained = pp_vision_runs(&t->m, u), same = true;
         char name[PP_FQN_TEXT];

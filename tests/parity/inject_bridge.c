@@ -19,7 +19,7 @@ static void add_bias_again(const struct pp_env *env, double *x, size_t n)
 {
     size_t width = env->shard.model->hidden;
     size_t end =
-        pp_vision_first(env->shard.model, (size_t)env->place.component + 1);
+        pp_component_first(env->shard.model, (size_t)env->place.component + 1);
     const struct pp_parameter *b =
         pp_parameters_find(env->params, 0, end - 1, PP_P_LINEAR2_BIAS);
     for (size_t i = 0; i < n * width; i++)
@@ -92,7 +92,7 @@ static void scale_encoder(const struct pp_exec *e, int stage, const char *part,
                           double by)
 {
     const struct pp_parameters *p = e->env->params;
-    size_t vision = pp_vision_n_units(e->env->shard.model);
+    size_t vision = pp_component_first(e->env->shard.model, PP_LANGUAGE);
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         bool chosen = t->stage == stage && t->unit < vision && t->g &&

@@ -246,8 +246,8 @@ static void divide_part(struct pp_unit_range *stages, int at, int n,
 static void divide(const struct pp_model *m, const struct topology *t,
                    struct pp_unit_range *stages)
 {
-    size_t n = pp_model_n_units(m), end = pp_vision_n_units(m);
-    size_t second = pp_vision_first(m, 1);
+    size_t n = pp_model_n_units(m), end = pp_component_first(m, PP_LANGUAGE);
+    size_t second = pp_component_first(m, 1);
     int at = encoder_rows(t), n_stages = at + language_stages(t);
     divide_part(stages, 0, t->encoder[0].pp, 0, second);
     divide_part(stages, t->encoder[0].pp, t->encoder[1].pp, second, end);
@@ -270,12 +270,12 @@ static int list_inputs(const struct pp_model *m,
                        const struct pp_unit_range *stages, int s,
                        int inputs[PP_MAX_ENCODERS + 1])
 {
-    size_t vision = pp_vision_n_units(m), base = stages[s].first;
+    size_t vision = pp_component_first(m, PP_LANGUAGE), base = stages[s].first;
     bool embeds = base <= vision && vision < base + stages[s].n;
     bool begins = s == 0;
     int n = 0;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        size_t end = pp_vision_first(m, k + 1);
+        size_t end = pp_component_first(m, k + 1);
         int from = 0;
         begins |= base == end && end <= vision;
         while (stages[from].first + stages[from].n < end)

@@ -140,7 +140,8 @@ static void test_qwen(void)
 static void test_windows(void)
 {
     struct pp_model m;
-    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 2}};
+    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0, PP_LANGUAGE},
+                                       {PP_UNIT_LAYER, 2, PP_LANGUAGE}};
     ok(read_text("{\"architectures\": [\"MistralForCausalLM\"], " SIZES ","
                  "\"use_sliding_window\": false,"
                  "\"layer_types\": [\"full_attention\"]}",
@@ -261,7 +262,8 @@ static void test_default_groups(void)
 static void test_layers_without_rope(void)
 {
     struct pp_model m;
-    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 1}};
+    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0, PP_LANGUAGE},
+                                       {PP_UNIT_LAYER, 1, PP_LANGUAGE}};
     ok(read_text("{\"architectures\": [\"SmolLM3ForCausalLM\"], " SIZES ","
                  "\"no_rope_layer_interval\": 2, \"sliding_window\": 5,"
                  "\"use_sliding_window\": true}",
@@ -362,7 +364,7 @@ static void test_olmo(void)
 static void test_class_defaults(void)
 {
     struct pp_model m;
-    const struct pp_unit_id layer = {PP_UNIT_LAYER, 1};
+    const struct pp_unit_id layer = {PP_UNIT_LAYER, 1, PP_LANGUAGE};
     ok(read_text("{\"architectures\": [\"MixtralForCausalLM\"], " SIZES ","
                  "\"num_local_experts\": 4, \"num_experts_per_tok\": 2}",
                  &m) &&
@@ -386,7 +388,8 @@ static void test_class_defaults(void)
 static void test_gemma(void)
 {
     struct pp_model m;
-    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 1}};
+    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0, PP_LANGUAGE},
+                                       {PP_UNIT_LAYER, 1, PP_LANGUAGE}};
     ok(read_text("{\"architectures\": [\"GemmaForCausalLM\"], " SIZES ","
                  "\"num_key_value_heads\": 1, \"hidden_act\": \"gelu\","
                  "\"hidden_activation\": null}",

@@ -47,9 +47,9 @@ static const struct pp_model mla = {.architecture = PP_DEEPSEEK_V3,
                                             .score_bias = true},
                                     .mla = {0, 512, 128, 64, 128}};
 
-static const struct pp_unit_id embed = {PP_UNIT_EMBED, 0};
-static const struct pp_unit_id layer0 = {PP_UNIT_LAYER, 0};
-static const struct pp_unit_id layer1 = {PP_UNIT_LAYER, 1};
+static const struct pp_unit_id embed = {PP_UNIT_EMBED, 0, PP_LANGUAGE};
+static const struct pp_unit_id layer0 = {PP_UNIT_LAYER, 0, PP_LANGUAGE};
+static const struct pp_unit_id layer1 = {PP_UNIT_LAYER, 1, PP_LANGUAGE};
 
 static void holds(const struct pp_model *m, struct pp_mesh x,
                   struct pp_unit_id u, long long dense, long long experts,
@@ -164,7 +164,8 @@ static void test_workspace(void)
     const struct pp_backend b = pp_backend_of(pp_precision_find("fp32"), true);
     struct pp_model m = llama;
     m.vocab = 40000; /* 8 Mi logits are 209 rows, or 128 in whole tiles */
-    struct pp_unit_id head = {PP_UNIT_HEAD, 0}, norm = {PP_UNIT_NORM, 0};
+    struct pp_unit_id head = {PP_UNIT_HEAD, 0, PP_LANGUAGE},
+                      norm = {PP_UNIT_NORM, 0, PP_LANGUAGE};
     const struct pp_shard s = pp_shard_whole(&m);
     struct pp_unit_rates r = pp_unit_rates(&s, head, PP_RECOMPUTE_NONE, &b);
     const size_t C = m.hidden, row = (m.vocab + 2 * C) * 4;

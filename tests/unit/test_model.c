@@ -104,7 +104,7 @@ static void test_params(void)
     is_int((long long)(pp_model_n_params(&untied) - pp_model_n_params(&llama)),
            128256LL * 2048, "untied: one more table");
     struct pp_tensor_info p[PP_N_LAYER_PARAMS];
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 3, PP_LANGUAGE};
     size_t n = pp_unit_params(&qwen2, layer, p);
     is_int((long long)n, PP_N_LAYER_PARAMS, "parameters of a layer");
     is_str(p[PP_P_K].name, "model.layers.3.self_attn.k_proj.weight", "k");
@@ -167,7 +167,7 @@ static void test_saved(void)
             for (int r = 0; r < PP_N_RECOMPUTES; r++)
                 dense &= is_dense(models[k], pp_model_unit(models[k], i), r);
     ok(dense, "saved tensors lie without gaps");
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 0};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 0, PP_LANGUAGE};
     is_int((long long)saved_width(&llama, layer, PP_RECOMPUTE_NONE,
                                   PP_SAVED_ACT_I),
            (32 + 16) * 64 + 32 + 2 * 8192, "a layer until I: q k v, lse, MLP");
@@ -185,8 +185,10 @@ static void test_saved(void)
 
 static void test_costs(void)
 {
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 0}, head = {PP_UNIT_HEAD, 0};
-    struct pp_unit_id embed = {PP_UNIT_EMBED, 0}, norm = {PP_UNIT_NORM, 0};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 0, PP_LANGUAGE},
+                      head = {PP_UNIT_HEAD, 0, PP_LANGUAGE};
+    struct pp_unit_id embed = {PP_UNIT_EMBED, 0, PP_LANGUAGE},
+                      norm = {PP_UNIT_NORM, 0, PP_LANGUAGE};
     struct pp_flops f = flops_of(&llama, layer);
     /* Two operations for each element of each matrix. */
     is_near(f.per_token,
@@ -238,7 +240,8 @@ static void test_recompute(void)
          4 * 2048 + 3072 + 2 * 8192 + 4 * 2048 + 2 + 8192,
          3072 + 32 + 3 * 8192 + 4 * 2048 + 2},
     };
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 0}, head = {PP_UNIT_HEAD, 0};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 0, PP_LANGUAGE},
+                      head = {PP_UNIT_HEAD, 0, PP_LANGUAGE};
     for (size_t i = 0; i < 2; i++) {
         enum pp_recompute r = want[i].r;
         const char *name = pp_recompute_names[r];

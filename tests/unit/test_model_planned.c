@@ -157,7 +157,7 @@ static void test_totals(void)
 static void test_flops(void)
 {
     struct pp_model m;
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 5};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 5, PP_LANGUAGE};
     read_text(MIXTRAL_8X7B, &m, NULL);
     struct pp_flops f = flops_of(&m, layer);
     is_near(f.per_token,
@@ -171,11 +171,11 @@ static void test_flops(void)
             2.0 * (7168 * 1536 + 1536 * 24576 + 7168 * 576 + 512 * 32768 +
                    16384 * 7168 + 256 * 7168 + 9 * 3 * 7168.0 * 2048),
             0, "low-rank products, eight experts and the shared one");
-    struct pp_unit_id dense = {PP_UNIT_LAYER, 2};
+    struct pp_unit_id dense = {PP_UNIT_LAYER, 2, PP_LANGUAGE};
     is_int((long long)(pp_unit_n_params(&m, dense)), 583483392,
            "the first layers are dense");
     read_text(OSS(24, 32), &m, NULL);
-    struct pp_unit_id even = {PP_UNIT_LAYER, 4};
+    struct pp_unit_id even = {PP_UNIT_LAYER, 4, PP_LANGUAGE};
     is_int((long long)flops_of(&m, even).window, 128, "a window");
     is_int((long long)flops_of(&m, layer).window, 0,
            "every second layer has no window");
@@ -196,7 +196,8 @@ static void test_shares(void)
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
     uint64_t s[PP_N_SHARES] = {0};
     read_text(QWEN_30B, &m, NULL);
-    size_t n = pp_unit_inventory(&m, (struct pp_unit_id){PP_UNIT_LAYER, 0}, w);
+    size_t n = pp_unit_inventory(
+        &m, (struct pp_unit_id){PP_UNIT_LAYER, 0, PP_LANGUAGE}, w);
     for (size_t i = 0; i < n; i++)
         s[w[i].share] += (uint64_t)w[i].rows * w[i].cols * w[i].count;
     is_int((long long)s[PP_SHARE_EXPERTS], 128LL * 3 * 2048 * 768, "experts");
@@ -217,7 +218,7 @@ static size_t saved_width(const struct pp_model *m, struct pp_unit_id u,
 static void test_recompute(void)
 {
     struct pp_model m;
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 3, PP_LANGUAGE};
     read_text(MIXTRAL_8X7B, &m, NULL);
     is_int((long long)saved_width(&m, layer, PP_RECOMPUTE_SELECTIVE,
                                   PP_SAVED_ACT_W),
@@ -240,21 +241,22 @@ static void test_recompute(void)
 static void test_saved(void)
 {
     struct pp_model m;
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 3, PP_LANGUAGE};
     read_text(MIXTRAL_8X7B, &m, NULL);
     is_int((long long)saved_width(&m, layer, 0, PP_SAVED_ACT_I),
            6144 + 32 + 2 * 2 * 14336 + 8, "until I");
     is_int((long long)saved_width(&m, layer, 0, PP_SAVED_ACT_W),
            5 * 4096 + 2 + 2 * 14336 + 2 * 4, "until W");
-    is_int((long long)saved_width(&m, (struct pp_unit_id){PP_UNIT_NORM, 0}, 0,
-                                  PP_SAVED_ACT_W),
+    is_int((long long)saved_width(
+               &m, (struct pp_unit_id){PP_UNIT_NORM, 0, PP_LANGUAGE}, 0,
+               PP_SAVED_ACT_W),
            4097, "the norm is not affected");
 }
 
 static void test_dense(void)
 {
     struct pp_model m;
-    struct pp_unit_id layer = {PP_UNIT_LAYER, 1};
+    struct pp_unit_id layer = {PP_UNIT_LAYER, 1, PP_LANGUAGE};
     size_t planned[PP_N_RECOMPUTES][PP_N_UNIT_BLOCKS];
     read_text(SMALL_QWEN, &m, NULL);
     for (int r = 0; r < PP_N_RECOMPUTES; r++)

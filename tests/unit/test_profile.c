@@ -330,7 +330,8 @@ static void test_images(void)
         bytes_fn *bytes;
         const char *what;
     } cuts[] = {{2, patch_bytes, "in the encoder"},
-                {pp_vision_n_units(&m), feature_bytes, "behind the projector"}};
+                {pp_component_first(&m, PP_LANGUAGE), feature_bytes,
+                 "behind the projector"}};
     for (size_t i = 0; i < 2; i++) {
         struct scene s;
         struct pp_profile p = {0};

@@ -90,7 +90,7 @@ static double kept_by(const char *trainer, const struct pp_model *m,
                       enum pp_recompute r)
 {
     const struct pp_backend b = pp_backend_of(bf16, false);
-    const struct pp_unit_id u = {PP_UNIT_LAYER, layer, 0, false};
+    const struct pp_unit_id u = {PP_UNIT_LAYER, layer, PP_LANGUAGE};
     const struct pp_shard s = pp_shard_of(m, x);
     return pp_trainer_find(trainer)->rates(&s, u, r, &b).act[PP_SAVED_ACT_W];
 }
@@ -189,7 +189,7 @@ static struct pp_state_bytes layer_state(const char *trainer,
                                          const struct pp_mesh *x)
 {
     const struct pp_model m = llama_70b(1);
-    const struct pp_unit_id u = {PP_UNIT_LAYER, 0, 0, false};
+    const struct pp_unit_id u = {PP_UNIT_LAYER, 0, PP_LANGUAGE};
     return pp_trainer_find(trainer)->state(x, &m, u, bf16);
 }
 

@@ -49,13 +49,10 @@ static int pass_output(const struct exec_work *w, const struct pp_passed *from)
     const struct pp_edges *x = &w->stage->out;
     for (size_t i = 0; e->pass->output && i < x->n; i++) {
         const struct pp_edge edge = x->at[i];
-        const void *y = edge.rows == PP_ROWS_FEATURES
-                            ? from->features[edge.encoder]
-                            : from->rows;
-        y = pp_device_read(w->on->env->device, y,
-                           pp_exec_elements(e, w->a, edge) *
-                               e->env->kernels->element_bytes,
-                           e->output_host, w->err);
+        const void *y = pp_device_read(w->on->env->device, from->at[edge.rows],
+                                       pp_exec_elements(e, w->a, edge) *
+                                           e->env->kernels->element_bytes,
+                                       e->output_host, w->err);
         if (!y)
             return -1;
         e->pass->output(e->pass->ctx, w->a.stage, pp_exec_bin(e, w->a), &w->mb,
@@ -141,8 +138,8 @@ static int forward(struct exec_work *w)
         return -1;
     if (e->digests && has_head)
         digest_head(w, loss);
-    else if (e->digests && y.rows)
-        digest_rows(w, PP_DIGEST_OUTPUT, y.rows, w->a.stage);
+    else if (e->digests && pp_passed_rows(&y))
+        digest_rows(w, PP_DIGEST_OUTPUT, pp_passed_rows(&y), w->a.stage);
     /* The slices of a microbatch come in order, so their losses add up. All
      * tensor-parallel ranks have the same: the first one reports it. */
     double *sum = &e->pass->losses[(size_t)w->a.microbatch * e->pass->stride];
@@ -200,8 +197,8 @@ static int backward(struct exec_work *w)
                            w->err)
             : pp_stage_bwd_input(w->stage, &w->mb, &dx, &dy, w->blocks, w->err))
         return -1;
-    if (e->digests && dx.rows)
-        digest_rows(w, PP_DIGEST_GRADIENT, dx.rows,
+    if (e->digests && pp_passed_rows(&dx))
+        digest_rows(w, PP_DIGEST_GRADIENT, pp_passed_rows(&dx),
                     graph->stages[w->a.stage].inputs[0]);
     return pp_exec_spread_gradient(e, w->on, w->a, &dx, w->err);
 }
@@ -217,7 +214,7 @@ static int take_metadata(const struct exec_work *w)
     const struct pp_layer *first = w->stage->layers;
     const struct pp_host_microbatch *given = &w->host;
     if (pp_env_encodes(e->env))
-        given = w->host.of.taken[e->env->place.component].images->host;
+        given = w->host.of.views[e->env->place.component]->host;
     else if (e->env->generates ||
              (w->stage->n_layers && first->rows == PP_ROWS_GENERATED))
         given = &w->on->generated.view;

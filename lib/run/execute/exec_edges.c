@@ -34,11 +34,11 @@ static const struct pp_edges *edges_of(const struct pp_exec *e, int stage)
     return &e->worker->engine.passed[stage];
 }
 
-/* Returns whether a stage passes on features, which are not added. */
-static bool passes_features(const struct pp_exec *e, int stage)
+/* Returns the rows that a stage passes on, the first ones if there are several.
+ * Features are not added. */
+static size_t passed_rows(const struct pp_exec *e, int stage)
 {
-    const struct pp_edges *x = edges_of(e, stage);
-    return x->n > 0 && x->at[0].rows == PP_ROWS_FEATURES;
+    return edges_of(e, stage)->at[0].rows;
 }
 
 /* Points to the parts of what a stage passes on, which is at `from`. */
@@ -48,12 +48,8 @@ static void divide_passed(const struct pp_exec *e, struct pp_action a,
     const struct pp_edges *x = edges_of(e, stage);
     char *at = from;
     for (size_t i = 0; i < x->n && at; i++) {
-        const struct pp_edge edge = x->at[i];
-        if (edge.rows == PP_ROWS_FEATURES)
-            to->features[edge.encoder] = at;
-        else
-            to->rows = at;
-        at += pp_exec_elements(e, a, edge) * e->env->kernels->element_bytes;
+        to->at[x->at[i].rows] = at;
+        at += pp_exec_elements(e, a, x->at[i]) * e->env->kernels->element_bytes;
     }
 }
 
@@ -62,14 +58,15 @@ int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
                         struct pp_err *err)
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
-    *x = (struct pp_passed){.rows = NULL};
+    *x = (struct pp_passed){.at = {NULL}};
     for (int i = 0; i < n->n_inputs; i++) {
-        void *from = input_from(e, a, n->inputs[i]), *before = x->rows;
+        size_t rows = passed_rows(e, n->inputs[i]);
+        void *from = input_from(e, a, n->inputs[i]), *before = x->at[rows];
         divide_passed(e, a, n->inputs[i], from, x);
-        if (!before || passes_features(e, n->inputs[i]))
+        if (!before || rows >= PP_ROWS_FEATURES)
             continue;
-        x->rows = pp_exec_buffer(e, PP_BUF_INPUT, a.stage, a, a.stage);
-        if (add_up(on, x->rows, before, from,
+        x->at[rows] = pp_exec_buffer(e, PP_BUF_INPUT, a.stage, a, a.stage);
+        if (add_up(on, x->at[rows], before, from,
                    pp_exec_passed(e, a, n->inputs[i]), err))
             return -1;
     }
@@ -78,7 +75,7 @@ int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
 
 struct pp_passed pp_exec_output(const struct pp_exec *e, struct pp_action a)
 {
-    struct pp_passed y = {.rows = NULL};
+    struct pp_passed y = {.at = {NULL}};
     void *at = pp_exec_buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
     divide_passed(e, a, a.stage, at, &y);
     return y;
@@ -95,7 +92,7 @@ int pp_exec_join_gradients(const struct pp_exec *e, const struct pp_engine *on,
         if (add_up(on, sum, sum, gradient_from(e, a, n->outputs[i]), elements,
                    err))
             return -1;
-    *dy = (struct pp_passed){.rows = NULL};
+    *dy = (struct pp_passed){.at = {NULL}};
     divide_passed(e, a, a.stage, sum, dy);
     return 0;
 }
@@ -106,15 +103,17 @@ int pp_exec_spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
 {
     const struct pp_graph *g = e->schedule->graph;
     const struct pp_stage_node *n = &g->stages[a.stage];
-    for (int i = 0; dx->rows && i < n->n_inputs; i++) {
-        if (!pp_sends_gradient(g, n->inputs[i]) ||
-            passes_features(e, n->inputs[i]))
+    for (int i = 0; i < n->n_inputs; i++) {
+        size_t rows = passed_rows(e, n->inputs[i]);
+        if (!pp_sends_gradient(g, n->inputs[i]) || !dx->at[rows] ||
+            rows >= PP_ROWS_FEATURES)
             continue;
         size_t bytes =
             pp_exec_passed(e, a, n->inputs[i]) * e->env->kernels->element_bytes;
         void *to = pp_exec_buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-        if (to != dx->rows && on->env->device->ops->copy(on->env->device, to,
-                                                         dx->rows, bytes, err))
+        if (to != dx->at[rows] &&
+            on->env->device->ops->copy(on->env->device, to, dx->at[rows], bytes,
+                                       err))
             return -1;
     }
     return 0;
@@ -125,7 +124,7 @@ struct pp_passed pp_exec_input_gradient(const struct pp_exec *e,
 {
     const struct pp_graph *g = e->schedule->graph;
     const struct pp_stage_node *n = &g->stages[a.stage];
-    struct pp_passed dx = {.rows = NULL};
+    struct pp_passed dx = {.at = {NULL}};
     for (int i = n->n_inputs; i-- > 0;)
         if (pp_sends_gradient(g, n->inputs[i]))
             divide_passed(

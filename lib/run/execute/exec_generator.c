@@ -59,7 +59,7 @@ static void set_loss(const struct pp_exec *e, struct pp_generated *g)
     l->sum = &g->loss;
 }
 
-bool pp_exec_has_head(const struct pp_stage *s, enum pp_rows rows)
+bool pp_exec_has_head(const struct pp_stage *s, size_t rows)
 {
     const struct pp_layer *last = s->layers + s->n_layers - 1;
     return s->n_layers > 0 && last->rows == rows &&
@@ -79,14 +79,14 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
         b = pp_exec_bridge(e, a);
     if (has_bridge(e) && pp_exec_has_head(&on->stages[a.stage], PP_ROWS_TOKENS))
         host->of.bridge = pp_generated_places(g, &b);
-    const struct pp_env *env = pp_env_of(e->env, PP_ROWS_GENERATED, 0);
+    const struct pp_env *env = pp_env_of(e->env, PP_ROWS_GENERATED);
     if (!env)
         return 0;
     if (pp_generated_view(g, env, has_bridge(e) ? &b : NULL, e->pass->packed,
                           bin_here(e, a), err))
         return -1;
     set_loss(e, g);
-    host->of.generated = &g->there;
+    host->of.views[PP_GENERATOR] = &g->there;
     return 0;
 }
 

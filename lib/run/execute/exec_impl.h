@@ -65,7 +65,7 @@ void pp_exec_add_generator_loss(const struct pp_exec *e,
 
 /* Reports whether a stage ends in a head of these rows: the language model's or
  * the generator's. */
-bool pp_exec_has_head(const struct pp_stage *s, enum pp_rows rows);
+bool pp_exec_has_head(const struct pp_stage *s, size_t rows);
 
 /* Waits until at most `keep` messages to each rank of a row are under way. */
 int pp_exec_wait_sent(const struct pp_exec *e, int row,

@@ -42,14 +42,14 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge)
 {
     int n = e->schedule->graph->n_slices;
-    if (edge.rows >= PP_ROWS_PATCHES) {
-        const struct pp_image_work w = pp_exec_images(e, a, edge.encoder);
+    if (!pp_rows_of_tokens(edge.rows)) {
+        const struct pp_image_work w =
+            pp_exec_images(e, a, pp_rows_component(edge.rows));
         return pp_image_rows_of_rank(&w, e->env->shard.model, edge.rows) *
                edge.width;
     }
     size_t sharers = (size_t)pp_mesh_sharers(pp_env_mesh(e->env));
-    if (edge.rows == PP_ROWS_GENERATED &&
-        pp_env_of(e->env, PP_ROWS_GENERATED, 0))
+    if (edge.rows == PP_ROWS_GENERATED && pp_env_of(e->env, edge.rows))
         return pp_exec_generated(e, a) / sharers * edge.width;
     size_t tokens = tokens_of(e, a) / sharers;
     return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
@@ -69,7 +69,7 @@ size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage)
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
     return tokens_of(e, a) <= e->room &&
-           (!pp_env_of(e->env, PP_ROWS_GENERATED, 0) ||
+           (!pp_env_of(e->env, PP_ROWS_GENERATED) ||
             pp_exec_generated(e, a) <= e->generated_room);
 }
 

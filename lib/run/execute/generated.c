@@ -73,8 +73,9 @@ int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
 int pp_generated_send(struct pp_generated *g, struct pp_microbatch *mb,
                       struct pp_err *err)
 {
-    struct pp_microbatch *of = mb->generated ? &g->there : mb;
-    if (mb->generated && pp_batch_send(&g->batch, &g->view, of, err))
+    bool here = mb->views[PP_GENERATOR] != NULL;
+    struct pp_microbatch *of = here ? &g->there : mb;
+    if (here && pp_batch_send(&g->batch, &g->view, of, err))
         return -1;
     const struct pp_sent_array places = {&of->bridge,
                                          of->bridge ? g->n_places : 0};

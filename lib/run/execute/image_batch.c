@@ -351,8 +351,8 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
     *taken = (struct pp_taken_features){
         .n = place_features(b, tokens, env, w),
         .rows = b->token_rows,
-        .routes = w->makes && w->takes && sorts ? &b->routes : NULL,
-        .images = &b->sent};
+        .routes = w->makes && w->takes && sorts ? &b->routes : NULL};
+    host->of.views[w->encoder] = &b->sent;
     if (w->takes && pp_token_axes(w, v, b->token_axes))
         host->of.axes = b->token_axes;
     if (w->makes && !w->takes)

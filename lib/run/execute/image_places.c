@@ -183,7 +183,7 @@ static void count_taken(void *ctx, const struct pp_feature *f)
 }
 
 size_t pp_image_rows_of_rank(const struct pp_image_work *w,
-                             const struct pp_model *m, enum pp_rows rows)
+                             const struct pp_model *m, size_t rows)
 {
     size_t n = 0;
     struct pp_image_walk s;

@@ -116,6 +116,6 @@ static inline bool pp_image_passes(const struct pp_image_work *w, size_t k)
 /* Returns the rows that the rank has: of the encoder or features that it makes,
  * or features that it takes if it makes none. */
 size_t pp_image_rows_of_rank(const struct pp_image_work *w,
-                             const struct pp_model *m, enum pp_rows rows);
+                             const struct pp_model *m, size_t rows);
 
 #endif

@@ -192,7 +192,7 @@ static bool takes_parts(const struct pp_job *j, int s)
 {
     const struct pp_stage_node *n = &j->schedule->graph->stages[s];
     const struct pp_unit_range *u = &j->stages[n->n_inputs ? n->inputs[0] : s];
-    return pp_stage_edges(j->model, u->first, u->n).at[0].rows ==
+    return pp_stage_edges(j->model, u->first, u->n).at[0].rows >=
            PP_ROWS_FEATURES;
 }
 
@@ -299,10 +299,12 @@ static size_t n_scores(const struct pp_job *j, int row)
 {
     const struct pp_mesh x = row_mesh(j, row);
     bool scores = j->score || j->reference == PP_REFERENCE_BASE;
-    size_t n = scores && stages_with(j, row, pp_model_n_own(j->model) - 1)
-                   ? (size_t)j->schedule->n_microbatches *
-                         (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1)
-                   : 0;
+    size_t n =
+        scores && stages_with(j, row,
+                              pp_component_first(j->model, PP_GENERATOR) - 1)
+            ? (size_t)j->schedule->n_microbatches *
+                  (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1)
+            : 0;
     return scores ? most_of(n, PP_SCORES_PART) : 0;
 }
 

@@ -7,7 +7,7 @@
 bool pp_job_has_units(const struct pp_job *j, int row, bool generator)
 {
     const struct pp_graph *g = j->schedule->graph;
-    size_t own = pp_model_n_own(j->model);
+    size_t own = pp_component_first(j->model, PP_GENERATOR);
     for (int s = 0; s < g->n_stages; s++)
         if (g->stages[s].row == row && j->stages[s].n > 0 &&
             (j->stages[s].first >= own) == generator)

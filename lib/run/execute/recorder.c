@@ -225,7 +225,7 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
     *size = (struct pp_part_size){.tokens = (double)mb->tokens / r->kept.share,
                                   .pairs = pairs_of(mb) / r->kept.share};
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        const struct pp_microbatch *images = mb->taken[k].images;
+        const struct pp_microbatch *images = mb->views[k];
         if (!images)
             continue;
         size->images[k].rows = images->tokens;

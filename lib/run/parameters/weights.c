@@ -211,7 +211,8 @@ static int init_tensor(struct pp_staging *s, const struct pp_parameter *t,
                        struct pp_err *err)
 {
     const struct pp_parameters *p = s->params;
-    const struct pp_model *of = t->unit < pp_model_n_own(m) ? m : m->generator;
+    const struct pp_model *of =
+        t->unit < pp_component_first(m, PP_GENERATOR) ? m : m->generator;
     void *to = open_staging(s, t, PP_BLOCK_W);
     double sums = 2 * (double)of->n_layers;
     if (t->info.init == PP_INIT_NORMAL)

@@ -57,9 +57,9 @@ struct pp_call pp_layer_call(const struct pp_layer *l,
 
 /* Writes y (rows, hidden) from x. Patches have no x, the head no y. A
  * projector's x are the rows of its encoder; its y are the features of the
- * images of this rank, (taken.images->n_features, hidden). The embedding's x is
- * an array of PP_MAX_ENCODERS pointers to the features of each encoder, or NULL
- * if the model has none. */
+ * images of this rank, (encoder.n_features, hidden). The embedding's x is an
+ * array by kind of rows (edge.h) with pointers to the features of each encoder,
+ * or NULL if the model has none. */
 int pp_layer_fwd(const struct pp_call *c, void *y, const void *x) PP_MUST_USE;
 
 /* Writes dx from dy. Keeps in grad_w what bwd_weight needs, and recomputes what

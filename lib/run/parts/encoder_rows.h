@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pp_microbatch;
-
 /* How features go from the ranks that make them to those that have their
  * tokens. The parts of each rank are bounds, as pp_all_to_all takes them. */
 struct pp_feature_routes {
@@ -48,9 +46,6 @@ struct pp_taken_features {
                             ids of these placeholders are -1 */
     const struct pp_feature_routes *routes; /* NULL: one rank has all, or there
                                                is a bridge */
-    /* The images of this rank in the microbatch, as the encoder sees them; NULL
-     * if the rank has none of this encoder. */
-    const struct pp_microbatch *images;
 };
 
 #endif

@@ -45,7 +45,7 @@ struct pp_env {
     /* Those of queries, which they scale, too; NULL: the same. */
     void *query_cos, *query_sin;
     const struct pp_attention_exchange *exchange;
-    /* (PP_N_ROW_KINDS) The envs of units with other rows than tokens: of the
+    /* (PP_N_ROWS) The envs of units with other rows than tokens: of the
      * layers of each encoder, of its projector, of a generator. Zeroed if the
      * model or the rank has none; NULL: it has none at all. */
     const struct pp_env *others;
@@ -66,12 +66,11 @@ struct pp_env {
 
 /* Returns the env of units with these rows, or NULL. */
 static inline const struct pp_env *pp_env_of(const struct pp_env *e,
-                                             enum pp_rows rows, size_t encoder)
+                                             size_t rows)
 {
-    size_t kind = pp_row_kind(rows, encoder);
-    if (kind == PP_ROWS_TOKENS)
+    if (rows == PP_ROWS_TOKENS)
         return e;
-    return e->others && e->others[kind].shard.model ? &e->others[kind] : NULL;
+    return e->others && e->others[rows].shard.model ? &e->others[rows] : NULL;
 }
 
 /* Returns the mesh of this rank's component. */

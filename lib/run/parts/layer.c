@@ -94,7 +94,7 @@ struct pp_call pp_layer_call(const struct pp_layer *l,
                              const struct pp_layer_blocks *b,
                              enum pp_saved_when when, struct pp_err *err)
 {
-    size_t tokens = l->rows == PP_ROWS_FEATURES
+    size_t tokens = l->rows >= PP_ROWS_FEATURES
                         ? mb->encoder.n_features
                         : pp_layer_room(mb->tokens, mb->room);
     struct pp_call c = {

@@ -30,7 +30,7 @@ struct pp_layer {
     const struct pp_env *env; /* borrowed */
     struct pp_unit_id unit;   /* of the env's model */
     size_t number;            /* of the unit in the whole model */
-    enum pp_rows rows;        /* of what it saves */
+    size_t rows;              /* of what it saves (edge.h) */
     enum pp_role role;
     enum pp_recompute recompute;
     /* The tensor of its head, and the rows that it has of it; NULL, 0: all

@@ -29,14 +29,15 @@ static void scale_rows(const struct pp_call *c, void *x)
     PP_RUN(c, scale_by, x, (double)scale, c->R * c->C);
 }
 
-/* Writes the features of every encoder, at x, to their rows. */
+/* Writes the features of every encoder to their rows; x is by kind of rows. */
 static void put_features(const struct pp_call *c, void *y, const void *const *x)
 {
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
         const struct pp_taken_features *f = &c->mb->taken[k];
-        if (!pp_env_of(c->env, PP_ROWS_FEATURES, k))
+        if (!pp_env_of(c->env, PP_ROWS_FEATURES + k))
             continue;
-        const void *features = pp_layer_features_fwd(c, k, x[k]);
+        const void *features =
+            pp_layer_features_fwd(c, k, x[PP_ROWS_FEATURES + k]);
         PP_RUN(c, scatter, y, features, f->rows, f->n, c->C);
     }
 }
@@ -130,8 +131,8 @@ static void embed_bwd_input(const struct pp_call *c, void *dx, const void *dy)
         return;
     }
     for (size_t k = 0; to && k < PP_MAX_ENCODERS; k++)
-        if (to[k])
-            pp_layer_features_bwd(c, k, to[k], dy);
+        if (to[PP_ROWS_FEATURES + k])
+            pp_layer_features_bwd(c, k, to[PP_ROWS_FEATURES + k], dy);
     scale_rows(c, c->s[PP_S_EMBED_DY]);
 }
 

@@ -18,10 +18,10 @@ struct feature_rooms {
     void *made, *taken;
 };
 
-static struct feature_rooms rooms_of(const struct pp_call *c,
-                                     const struct pp_taken_features *f)
+static struct feature_rooms rooms_of(const struct pp_call *c, size_t encoder)
 {
-    size_t made = f->images->encoder.n_features * c->C * c->k->element_bytes;
+    size_t made =
+        c->mb->views[encoder]->encoder.n_features * c->C * c->k->element_bytes;
     return (struct feature_rooms){c->scratch,
                                   (char *)c->scratch + pp_line_bytes(made)};
 }
@@ -48,11 +48,10 @@ static size_t n_sent(const struct pp_call *c, const struct pp_feature_routes *r)
 const void *pp_layer_features_fwd(const struct pp_call *c, size_t encoder,
                                   const void *x)
 {
-    const struct pp_taken_features *f = &c->mb->taken[encoder];
-    const struct pp_feature_routes *r = f->routes;
+    const struct pp_feature_routes *r = c->mb->taken[encoder].routes;
     if (!r)
         return x;
-    const struct feature_rooms at = rooms_of(c, f);
+    const struct feature_rooms at = rooms_of(c, encoder);
     PP_RUN(c, embedding_fwd, at.made, r->order, x, n_sent(c, r), c->C);
     swap_features(c, at.taken, r->in, at.made, r->out);
     return at.taken;
@@ -67,10 +66,10 @@ void pp_layer_features_bwd(const struct pp_call *c, size_t encoder, void *dx,
         PP_RUN(c, embedding_fwd, dx, f->rows, dy, f->n, c->C);
         return;
     }
-    const struct feature_rooms at = rooms_of(c, f);
+    const struct feature_rooms at = rooms_of(c, encoder);
     struct pp_collective copies =
-        pp_env_of(c->env, PP_ROWS_FEATURES, encoder)->tensor;
-    size_t made = f->images->encoder.n_features * c->C;
+        pp_env_of(c->env, PP_ROWS_FEATURES + encoder)->tensor;
+    size_t made = c->mb->views[encoder]->encoder.n_features * c->C;
     PP_RUN(c, embedding_fwd, at.taken, f->rows, dy, f->n, c->C);
     swap_features(c, at.made, r->out, at.taken, r->in);
     if (copies.group.n > 1)

@@ -50,8 +50,7 @@ static const struct pp_norm_slots of_patches = {
 
 static struct pp_call call_of_norm(const struct pp_call *c)
 {
-    return pp_call_in(c,
-                      pp_env_of(c->env, PP_ROWS_PATCHES, c->l->unit.encoder));
+    return pp_call_in(c, pp_env_of(c->env, c->l->unit.component));
 }
 
 /* Copies the rows of features, each of `merge` patches or of several states,

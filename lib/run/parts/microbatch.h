@@ -8,7 +8,7 @@
 #ifndef PP_RUN_PARTS_MICROBATCH_H
 #define PP_RUN_PARTS_MICROBATCH_H
 
-#include "model/model.h"
+#include "model/edge.h"
 #include "run/parts/encoder_rows.h"
 #include "run/parts/key_rows.h"
 #include "run/parts/router_losses.h"
@@ -34,6 +34,10 @@ struct pp_microbatch {
     const int32_t *sequence;               /* (n_sequences) number in the bin. A
                                               context-parallel rank has two parts of each. */
     const struct pp_host_microbatch *host; /* the same rows */
+    /* The same microbatch as other components of this rank see it: the images
+     * for an encoder, and the generator's tokens; or NULL. The language model's
+     * view is this one. */
+    const struct pp_microbatch *views[PP_N_COMPONENTS];
 
     /* For a slice, and for the rows of a context-parallel rank. */
     struct pp_key_rows keys;
@@ -54,10 +58,7 @@ struct pp_microbatch {
     struct pp_encoder_rows encoder;                  /* for an encoder */
     struct pp_taken_features taken[PP_MAX_ENCODERS]; /* for the embedding */
 
-    /* The microbatch of the generator, which has tokens of its own; or NULL.
-     * Its rows are those of the language model, unless other ranks have it. */
-    const struct pp_microbatch *generated;
-    /* (rows of this rank) At either end of a bridge between the two: the place
+    /* (rows of this rank) At either end of a bridge to a generator: the place
      * of each row in what is sent or received. NULL: they are in order. */
     const int32_t *bridge;
 };
@@ -66,6 +67,13 @@ struct pp_microbatch {
 struct pp_host_microbatch {
     struct pp_microbatch of;
 };
+
+/* Returns the view of the component with these rows, or NULL. */
+static inline const struct pp_microbatch *
+pp_microbatch_of(const struct pp_microbatch *mb, size_t rows)
+{
+    return rows == PP_ROWS_TOKENS ? mb : mb->views[pp_rows_component(rows)];
+}
 
 /* Returns the tokens that the saved blocks are laid out for. */
 static inline size_t pp_layer_room(size_t tokens, size_t room)

@@ -65,16 +65,15 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
 {
     struct pp_unit_id id = pp_model_unit(env->shard.model, unit);
     *l = (struct pp_layer){
-        .env = pp_env_of(env, pp_unit_rows(id), id.encoder),
+        .env = pp_env_of(env, pp_unit_rows(id)),
         .unit = id,
         .number = unit,
         .rows = pp_unit_rows(id),
         .role = pp_unit_role(env->shard.model, id),
         .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
-    if (l->rows == PP_ROWS_GENERATED)
-        pp_unit_model(env->shard.model, &l->unit);
-    else if (l->rows == PP_ROWS_PATCHES)
+    pp_unit_model(env->shard.model, &l->unit);
+    if (l->rows < PP_LANGUAGE)
         l->unit = pp_vision_in_tower(id);
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p = pp_parameters_find(
@@ -97,8 +96,8 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
 /* Returns the edge that a unit reads: none if it is the first of an encoder. */
 static struct pp_edge edge_of(const struct pp_model *m, size_t unit)
 {
-    for (size_t k = 1; k < PP_MAX_ENCODERS && !m->table; k++)
-        if (unit == pp_vision_first(m, k) && unit < pp_vision_n_units(m))
+    for (size_t k = 1; k < PP_MAX_ENCODERS; k++)
+        if (unit == pp_component_first(m, k) && pp_component_n_units(m, k) > 0)
             return (struct pp_edge){0};
     return pp_edge_before(m, unit);
 }
@@ -111,21 +110,20 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     size_t i = s->n_layers++;
     struct pp_layer *l = &s->layers[i];
     bind(l, s->env, u, unit);
-    size_t rows = pp_row_kind(l->rows, l->unit.encoder);
     s->edges[i] = edge_of(s->env->shard.model, unit);
     s->edges[i + 1] = edge_of(s->env->shard.model, unit + 1);
-    if (l->rows == PP_ROWS_FEATURES)
-        s->projectors[l->unit.encoder] = l;
+    if (l->rows >= PP_ROWS_FEATURES)
+        s->projectors[l->unit.component] = l;
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         size_t bytes =
             pp_unit_saved_bytes(&l->env->shard, l->unit, l->recompute,
                                 (enum pp_saved_block)k, &types);
         if (k == PP_SAVED_WORKSPACE) {
-            s->offsets[k][i][rows] = bytes;
+            s->offsets[k][i][l->rows] = bytes;
             continue;
         }
         memcpy(s->offsets[k][i + 1], s->offsets[k][i], sizeof *s->offsets[k]);
-        s->offsets[k][i + 1][rows] += bytes;
+        s->offsets[k][i + 1][l->rows] += bytes;
     }
 }
 
@@ -142,11 +140,12 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         s->holds[k] = pp_stage_holds(m, u->first, u->n, k);
     const struct pp_backend b = pp_env_backend(env);
-    bool generates = u->n > 0 && u->first >= pp_model_n_own(m);
-    enum pp_rows rows = generates ? PP_ROWS_GENERATED : PP_ROWS_TOKENS;
+    bool generates =
+        u->n > 0 && u->first >= pp_component_first(m, PP_GENERATOR);
+    size_t rows = generates ? PP_ROWS_GENERATED : PP_ROWS_TOKENS;
     if (pp_env_tp(env) > 1)
         s->gathered_row_bytes =
-            pp_gathered_row_bytes(&pp_env_of(env, rows, 0)->shard, &b);
+            pp_gathered_row_bytes(&pp_env_of(env, rows)->shard, &b);
     s->layers = calloc(u->n + 1, sizeof *s->layers);
     s->edges = calloc(u->n + 1, sizeof *s->edges);
     bool failed = !s->layers || !s->edges;
@@ -182,35 +181,30 @@ struct stage_work {
 };
 
 /* Returns the rows of the microbatch on this rank. */
-static size_t edge_rows(const struct stage_work *w, enum pp_rows rows,
-                        size_t encoder)
+static size_t rows_of(const struct stage_work *w, size_t rows)
 {
-    const struct pp_microbatch *mb = w->mb;
-    const struct pp_microbatch *images = mb->taken[encoder].images;
-    if (rows == PP_ROWS_GENERATED && mb->generated)
-        mb = mb->generated;
-    if (rows < PP_ROWS_PATCHES)
-        return mb->tokens / pp_env_tp(w->s->env);
-    if (!images)
-        return 0;
-    return rows == PP_ROWS_FEATURES ? images->encoder.n_features
-                                    : images->tokens;
+    const struct pp_microbatch *mb = pp_microbatch_of(w->mb, rows);
+    if (pp_rows_of_tokens(rows))
+        return (mb ? mb : w->mb)->tokens / pp_env_tp(w->s->env);
+    return !mb                       ? 0
+           : rows < PP_ROWS_FEATURES ? mb->tokens
+                                     : mb->encoder.n_features;
 }
 
 static size_t edge_bytes(const struct stage_work *w, struct pp_edge e)
 {
-    return edge_rows(w, e.rows, e.encoder) * e.width *
-           w->s->env->kernels->element_bytes;
+    return rows_of(w, e.rows) * e.width * w->s->env->kernels->element_bytes;
 }
 
 /* Returns the bytes of the features that are held of encoders before k. They
  * are at the end of the workspace. */
 static size_t held_bytes(const struct stage_work *w, size_t k)
 {
-    size_t sum = 0;
-    struct pp_edge e = {PP_ROWS_FEATURES, w->s->env->shard.model->hidden, 0};
-    for (; e.encoder < k; e.encoder++)
-        sum += w->s->holds[e.encoder] ? pp_line_bytes(edge_bytes(w, e)) : 0;
+    size_t sum = 0, hidden = w->s->env->shard.model->hidden;
+    for (size_t i = 0; i < k; i++) {
+        const struct pp_edge e = {PP_ROWS_FEATURES + i, hidden};
+        sum += w->s->holds[i] ? pp_line_bytes(edge_bytes(w, e)) : 0;
+    }
     return sum;
 }
 
@@ -234,34 +228,22 @@ static void *features_room(const struct stage_work *w, size_t encoder,
                                 : handed_on(w, embed);
 }
 
-/* Returns the view of the microbatch that a layer works on. */
-static const struct pp_microbatch *view_of(const struct pp_layer *l,
-                                           const struct pp_microbatch *mb)
-{
-    return l->rows == PP_ROWS_TOKENS      ? mb
-           : l->rows == PP_ROWS_GENERATED ? mb->generated
-                                          : mb->taken[l->unit.encoder].images;
-}
-
 /* Returns the rows that the blocks of the microbatch are laid out for. */
-static size_t laid_out_rows(const struct stage_work *w, enum pp_rows rows,
-                            size_t encoder)
+static size_t laid_out_rows(const struct stage_work *w, size_t rows)
 {
     return rows == PP_ROWS_TOKENS ? pp_layer_room(w->mb->tokens, w->mb->room) /
                                         pp_env_tp(w->s->env)
-                                  : edge_rows(w, rows, encoder);
+                                  : rows_of(w, rows);
 }
 
 /* Returns the bytes of the microbatch at that offset in a block. */
 static size_t bytes_at(const struct stage_work *w,
-                       const size_t offset[PP_N_ROW_KINDS])
+                       const size_t offset[PP_N_ROWS])
 {
     bool host = pp_env_is_host(w->s->env);
     size_t bytes = 0;
-    for (int r = 0; r < PP_N_ROWS; r++)
-        for (size_t k = 0; k < (r < PP_ROWS_PATCHES ? 1 : PP_MAX_ENCODERS); k++)
-            bytes += offset[pp_row_kind((enum pp_rows)r, k)] *
-                     pp_saved_rows(host, laid_out_rows(w, (enum pp_rows)r, k));
+    for (size_t r = 0; r < PP_N_ROWS; r++)
+        bytes += offset[r] * pp_saved_rows(host, laid_out_rows(w, r));
     return bytes;
 }
 
@@ -270,8 +252,7 @@ static size_t bytes_at(const struct stage_work *w,
 static size_t image_room(const struct stage_work *w, size_t i)
 {
     const struct pp_layer *l = &w->s->layers[i];
-    const struct pp_edge row = {l->rows, l->env->shard.model->hidden,
-                                l->unit.encoder};
+    const struct pp_edge row = {l->rows, l->env->shard.model->hidden};
     return pp_env_tp(l->env) > 1 ? pp_line_bytes(edge_bytes(w, row)) : 0;
 }
 
@@ -282,11 +263,11 @@ static struct pp_layer_blocks blocks_of(const struct stage_work *w, size_t i)
     const struct pp_layer *l = &s->layers[i];
     struct pp_layer_blocks b;
     struct pp_edge first = s->edges[i + i % 2];
-    bool of_tokens = l->rows < PP_ROWS_PATCHES;
-    size_t room =
-        of_tokens
-            ? pp_line_bytes(s->gathered_row_bytes * view_of(l, w->mb)->tokens)
-            : image_room(w, i);
+    bool of_tokens = pp_rows_of_tokens(l->rows);
+    size_t room = of_tokens
+                      ? pp_line_bytes(s->gathered_row_bytes *
+                                      pp_microbatch_of(w->mb, l->rows)->tokens)
+                      : image_room(w, i);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         char *block = k == PP_SAVED_WORKSPACE ? NULL : w->blocks[k];
         b.offset[k] = s->offsets[k][i][of_tokens ? l->rows : PP_ROWS_TOKENS];
@@ -310,7 +291,7 @@ static struct pp_call call_of(const struct stage_work *w, size_t i,
 {
     const struct pp_layer *l = &w->s->layers[i];
     const struct pp_layer_blocks b = blocks_of(w, i);
-    return pp_layer_call(l, view_of(l, w->mb), &b, when, w->err);
+    return pp_layer_call(l, pp_microbatch_of(w->mb, l->rows), &b, when, w->err);
 }
 
 /* Copies the input of a stage without layers to its output. Nothing passes
@@ -321,14 +302,11 @@ static int pass_on(const struct stage_work *w, const struct pp_passed *to,
     const struct pp_stage *s = w->s;
     for (size_t k = 0; s->n_layers == 0 && k < s->out.n; k++) {
         const struct pp_edge e = s->out.at[k];
-        bool features = e.rows == PP_ROWS_FEATURES;
-        void *y = features ? to->features[e.encoder] : to->rows;
-        const void *x = features ? from->features[e.encoder] : from->rows;
-        if (!y)
+        if (!to->at[e.rows])
             continue;
-        int rc =
-            s->env->kernels->copy(y, x, edge_rows(w, e.rows, e.encoder),
-                                  e.width, e.width, e.width, s->env->stream);
+        int rc = s->env->kernels->copy(to->at[e.rows], from->at[e.rows],
+                                       rows_of(w, e.rows), e.width, e.width,
+                                       e.width, s->env->stream);
         if (rc)
             return pp_fail(w->err, PP_EXIT_SYSTEM, "copy failed: %d", rc);
     }
@@ -368,18 +346,24 @@ static void *kept_by(const struct stage_work *w, size_t i,
 
 /* --- forward --- */
 
+/* Returns the rows that layer i makes. */
+static size_t made_by(const struct pp_stage *s, size_t i)
+{
+    size_t rows = s->layers[i].rows;
+    return rows >= PP_ROWS_FEATURES ? rows : s->edges[i + 1].rows;
+}
+
 /* Returns where the output of layer i goes. */
 static void *output_of(const struct stage_work *w, const struct pp_passed *y,
                        size_t i)
 {
     const struct pp_layer *l = &w->s->layers[i];
-    size_t embed = embedding_of(w->s);
-    if (l->rows == PP_ROWS_FEATURES)
-        return embed == w->s->n_layers
-                   ? y->features[l->unit.encoder]
-                   : features_room(w, l->unit.encoder, embed);
-    if (i + 1 == w->s->n_layers)
-        return y->rows;
+    size_t embed = embedding_of(w->s), last = w->s->n_layers;
+    bool features = l->rows >= PP_ROWS_FEATURES;
+    if (features ? embed == last : i + 1 == last)
+        return y->at[made_by(w->s, i)];
+    if (features)
+        return features_room(w, l->unit.component, embed);
     void *kept = kept_by(w, i + 1, PP_IN_FORWARD);
     return kept ? kept : handed_on(w, i + 1);
 }
@@ -397,17 +381,13 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_call c = call_of(&w, i, PP_IN_FORWARD);
         void *out = output_of(&w, y, i);
         const void *in = !s->edges[i].width ? NULL
-                         : is_embedding(l)  ? (const void *)at.features
-                                            : at.rows;
+                         : is_embedding(l)  ? (const void *)at.at
+                                            : at.at[s->edges[i].rows];
         if (pp_layer_fwd(&c, out, in) ||
-            (l->rows == PP_ROWS_PATCHES &&
-             pp_states_fwd(&c, &s->edges[i], out, in)))
+            (l->rows < PP_LANGUAGE && pp_states_fwd(&c, &s->edges[i], out, in)))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
-        if (l->rows == PP_ROWS_FEATURES)
-            at.features[l->unit.encoder] = out;
-        else
-            at.rows = out;
+        at.at[made_by(s, i)] = out;
     }
     return 0;
 }
@@ -418,13 +398,13 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
  * stages, or to projectors of this one that need them. */
 static void find_gradients(const struct stage_work *w,
                            const struct pp_passed *dx, size_t i,
-                           void *features[PP_MAX_ENCODERS])
+                           struct pp_passed *at)
 {
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+    for (size_t k = 0, r = PP_ROWS_FEATURES; r < PP_N_ROWS; k++, r++) {
         const struct pp_layer *made = w->s->projectors[k];
-        features[k] = !made ? dx->features[k] : NULL;
+        at->at[r] = !made ? dx->at[r] : NULL;
         if (made && made->role != PP_ROLE_FORWARD)
-            features[k] = features_room(w, k, i);
+            at->at[r] = features_room(w, k, i);
     }
 }
 
@@ -439,11 +419,11 @@ static void *gradient_of(const struct stage_work *w, const struct pp_passed *dx,
     if (!s->edges[i].width)
         return NULL;
     if (is_embedding(&s->layers[i])) {
-        find_gradients(w, dx, i, at->features);
-        return at->features;
+        find_gradients(w, dx, i, at);
+        return at->at;
     }
-    if (i == 0 && dx->rows)
-        return dx->rows;
+    if (i == 0 && dx->at[s->edges[0].rows])
+        return dx->at[s->edges[0].rows];
     /* A generator's layers read rows of another number. */
     bool inside = i > 0 && s->layers[i].rows == PP_ROWS_TOKENS;
     void *kept = inside && !w->blocks[PP_GRAD_LAYER]
@@ -478,7 +458,7 @@ static int layer_bwd_input(const struct stage_work *w, size_t i, void *dx,
 {
     const struct pp_layer *l = &w->s->layers[i];
     const struct pp_edge *at = &w->s->edges[i];
-    bool has_states = l->rows == PP_ROWS_PATCHES;
+    bool has_states = l->rows < PP_LANGUAGE;
     if (l->role == PP_ROLE_FORWARD)
         return 0;
     const struct pp_call c = backward_of(w, i, dy);
@@ -513,8 +493,7 @@ static int bwd(const struct stage_work *w, const struct pp_passed *dx,
         return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
-        void *from = l->rows == PP_ROWS_FEATURES ? at.features[l->unit.encoder]
-                                                 : at.rows;
+        void *from = at.at[made_by(s, i)];
         void *out = gradient_of(w, dx, i, &at);
         if (layer_bwd_input(w, i, out, from, both))
             return -1;
@@ -525,7 +504,8 @@ static int bwd(const struct stage_work *w, const struct pp_passed *dx,
             pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
         if (layer_done && layer_done(ctx, l, w->err))
             return -1;
-        at.rows = out;
+        if (!is_embedding(l))
+            at.at[s->edges[i].rows] = out;
     }
     return 0;
 }

@@ -17,12 +17,21 @@ struct pp_stage_units {
     bool input_grad; /* the stage sends one */
 };
 
-/* One end of a stage: what passes there, or its gradient. Rows of tokens or of
- * an encoder, and features of encoders. NULL for what does not pass. */
+/* One end of a stage: what passes there, or its gradient, by kind of rows
+ * (edge.h). NULL for what does not pass. */
 struct pp_passed {
-    void *rows;
-    void *features[PP_MAX_ENCODERS];
+    void *at[PP_N_ROWS];
 };
+
+/* Returns what passes and is not features of an encoder, or NULL: a stage
+ * passes on rows of one kind. */
+static inline void *pp_passed_rows(const struct pp_passed *p)
+{
+    void *rows = NULL;
+    for (size_t r = 0; !rows && r < PP_ROWS_FEATURES; r++)
+        rows = p->at[r];
+    return rows;
+}
 
 struct pp_stage {
     const struct pp_env *env; /* borrowed */
@@ -31,7 +40,7 @@ struct pp_stage {
     struct pp_layer *layers;
     /* By layer and kind of rows: bytes per row before its part of the block; of
      * the workspace, bytes per row that it recomputes. */
-    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_N_ROW_KINDS];
+    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_N_ROWS];
     struct pp_edge *edges; /* (n_layers + 1) before and after each layer; the
                               first one of an encoder reads nothing */
     struct pp_edges out;   /* what it passes on */

@@ -34,9 +34,9 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
                    : time == PP_LAYER_TIME_INPUT ? c[k].input_grad
                                                  : c[k].weight_grad;
     if (pp_unit_is_vision(u)) /* operations are those of all of an image */
-        share[0] *= (double)pp_image_rows(pp_unit_encoder(m, u),
-                                          all.images[u.encoder].patches,
-                                          PP_ROWS_PATCHES);
+        share[0] *=
+            (double)pp_image_rows(pp_unit_encoder(m, u),
+                                  all.images[u.component].patches, u.component);
     if (share[0] <= 0)
         share[0] = 1; /* a unit without products still moves data */
 }
@@ -47,8 +47,8 @@ static struct pp_fit_point size_of(const struct pp_rank *rank,
                                    const struct pp_layer *l,
                                    const struct pp_part_size *s)
 {
-    size_t k = l->unit.encoder;
-    if (l->rows == PP_ROWS_TOKENS)
+    size_t k = l->unit.component;
+    if (pp_rows_of_tokens(l->rows))
         return (struct pp_fit_point){{s->tokens, s->pairs}, 0};
     double tp = (double)pp_layout_encoder_tp(&rank->env.layout, k);
     return (struct pp_fit_point){
@@ -137,10 +137,11 @@ static double message_bytes(const struct pp_rank *r, int k, int pass,
     for (size_t i = 0; i < x->n; i++) {
         const struct pp_edge e = x->at[i];
         double rows = size->tokens;
-        if (e.rows != PP_ROWS_TOKENS)
-            rows = (double)(e.rows == PP_ROWS_PATCHES
-                                ? size->images[e.encoder].rows
-                                : size->images[e.encoder].features);
+        if (!pp_rows_of_tokens(e.rows))
+            rows = (double)(e.rows < PP_ROWS_FEATURES
+                                ? size->images[pp_rows_component(e.rows)].rows
+                                : size->images[pp_rows_component(e.rows)]
+                                      .features);
         elements += rows * (double)e.width;
     }
     return elements * (double)r->kernels.element_bytes;

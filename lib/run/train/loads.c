@@ -103,8 +103,7 @@ int pp_rank_gather_loads(struct pp_rank *r, struct pp_record *record,
         rc = fill_units(m, sum, record, err);
     }
     free(all);
-    const struct pp_layout *l = &r->env.layout;
-    const struct pp_mesh *x = &l->components[l->n_components - 1].mesh;
+    const struct pp_mesh *x = &pp_layout_language(&r->env.layout)->mesh;
     record->profile.expert_ranks = (size_t)x->ep;
     record->profile.expert_group = pp_expert_group(x);
     return rc;

@@ -113,7 +113,7 @@ static void *own_gradients(const struct pp_rank *r,
 static const struct pp_parameter *find_tied(const struct pp_rank *r, int copy)
 {
     const struct pp_model *m = r->job->model;
-    size_t head = pp_model_n_own(m) - 1;
+    size_t head = pp_component_first(m, PP_GENERATOR) - 1;
     return m->tied ? pp_parameters_find(&r->params, copy, head, PP_P_WEIGHT)
                    : pp_parameters_find(&r->params, copy, head - 1,
                                         PP_P_NEXT_EMBED);
@@ -373,7 +373,8 @@ struct pp_collective pp_rank_collective(const struct pp_env *env,
 void pp_rank_find_words(struct pp_env *env, const struct pp_model *whole)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    pp_unit_params(whole, (struct pp_unit_id){PP_UNIT_EMBED, 0}, table);
+    pp_unit_params(whole, (struct pp_unit_id){PP_UNIT_EMBED, 0, PP_LANGUAGE},
+                   table);
     const struct pp_tensor_piece p = pp_tensor_piece(
         &table[PP_P_WEIGHT], pp_env_tp(env), (size_t)env->tensor.group.index);
     env->first_word = (int32_t)(p.offset / p.cols);

@@ -23,8 +23,8 @@ struct pp_rank {
     struct pp_env env;
     struct pp_env beside; /* with a second device handle, for the forward of
                              overlap pairs (engine.h); or zeroed */
-    struct pp_env others[2][PP_N_ROW_KINDS]; /* those of env and of beside */
-    struct pp_kernels kernels;               /* the job's, or timed */
+    struct pp_env others[2][PP_N_ROWS]; /* those of env and of beside */
+    struct pp_kernels kernels;          /* the job's, or timed */
     struct pp_timed_stream timed;
     struct pp_model tower[PP_MAX_ENCODERS]; /* of the encoders */
     struct pp_parameters params;

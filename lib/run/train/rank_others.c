@@ -34,13 +34,13 @@ static void make_encoders(struct pp_rank *r)
     const struct pp_collective none = {.group.n = 1};
     const struct pp_model *m = r->job->model;
     for (size_t k = 0; k < pp_model_n_encoders(m); k++) {
-        struct pp_env *x = &r->others[0][pp_row_kind(PP_ROWS_FEATURES, k)];
+        struct pp_env *x = &r->others[0][PP_ROWS_FEATURES + k];
         *x = r->env;
         x->shard.whole_rows = true;
         x->context = x->experts = x->routers = none;
         x->tensor = pp_rank_collective(&r->env, PP_GROUP_ENCODER_TP);
         x->exchange = pp_attention_exchange(1, &alone);
-        struct pp_env *layers = &r->others[0][pp_row_kind(PP_ROWS_PATCHES, k)];
+        struct pp_env *layers = &r->others[0][k];
         *layers = *x;
         r->tower[k] = pp_vision_tower(m, k);
         layers->shard = pp_vision_shard(&r->env.shard, &r->tower[k], k);
@@ -73,7 +73,7 @@ int pp_rank_make_others(struct pp_rank *r, struct pp_err *err)
 void pp_rank_others_beside(struct pp_rank *r)
 {
     r->beside.others = r->others[1];
-    for (size_t k = 0; k < PP_N_ROW_KINDS; k++) {
+    for (size_t k = 0; k < PP_N_ROWS; k++) {
         struct pp_env *x = &r->others[1][k];
         *x = r->others[0][k];
         x->device = r->beside.device;

@@ -19,17 +19,17 @@ static double at(const void *p, size_t i, size_t element_bytes)
 /* Returns the ranks that divide the tensors of a unit. */
 static bool is_divided(const struct pp_layout *l, struct pp_unit_id u)
 {
-    return !pp_unit_is_vision(u) || pp_layout_encodes(l, (int)u.encoder) ||
+    return !pp_unit_is_vision(u) || pp_layout_encodes(l, (int)u.component) ||
            pp_layout_language(l)->mesh.encoder_tp;
 }
 
 static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
-    if (u.generates)
+    if (u.component == PP_GENERATOR)
         return (size_t)l->components[l->n_components - 1].mesh.tp;
     return is_divided(l, u) && pp_unit_is_vision(u)
-               ? pp_layout_encoder_tp(l, u.encoder)
+               ? pp_layout_encoder_tp(l, u.component)
                : (size_t)x->tp;
 }
 
@@ -271,7 +271,7 @@ static void add_rows(double *probe, const void *y, size_t from, size_t to,
 /* Returns the rows of the images before the images of a sequence. */
 static size_t rows_before(const struct pp_vision *v,
                           const struct pp_bin_items *images, uint32_t sequence,
-                          enum pp_rows rows)
+                          size_t rows)
 {
     if (!images->cu_items)
         return 0;
@@ -286,12 +286,13 @@ static void find_rows(const struct pp_verify_job *j, size_t bin,
                       const struct pp_bin *b, uint32_t sequence,
                       struct pp_edge edge, size_t *begin, size_t *n)
 {
-    const struct pp_vision *v = &j->v->model->encoders[edge.encoder];
     struct pp_bin_items images;
     *begin = (size_t)b->cu_seqlens_padded[sequence];
     *n = (size_t)(b->cu_seqlens[sequence + 1] - b->cu_seqlens[sequence]);
-    if (edge.rows < PP_ROWS_PATCHES)
+    if (pp_rows_of_tokens(edge.rows))
         return;
+    const struct pp_vision *v =
+        &j->v->model->encoders[pp_rows_component(edge.rows)];
     pp_packed_bin_items(j->data, pp_vision_modality(v), bin, &images);
     *begin = rows_before(v, &images, sequence, edge.rows);
     *n = rows_before(v, &images, sequence + 1, edge.rows) - *begin;
@@ -302,7 +303,7 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
                       struct pp_edge edge)
 {
     const struct pp_verify_job *j = ctx;
-    bool tokens = edge.rows < PP_ROWS_PATCHES;
+    bool tokens = pp_rows_of_tokens(edge.rows);
     size_t first = tokens ? mb->slice.first_row : 0, width = edge.width;
     size_t end = tokens ? first + mb->tokens : SIZE_MAX;
     struct pp_bin b;
