@@ -71,6 +71,7 @@ static const struct tool_option mesh_options[] = {
      .excludes = "export"},
     {0, "top", "N", "rows of the table (10)", AT(top), 1, 1000},
     {0, "row", "N", "print plan N of the table (1)", AT(row), 1, 1000},
+    {0, "svg", "FILE", "also draw step against memory of all meshes", AT(svg)},
     {0, "export", "SYSTEM", "print settings: megatron-args, torchtitan, ...",
      .words = mesh_export_names, .parse = parse_export, .excludes = "table"},
     {0},
@@ -305,6 +306,7 @@ static void search(struct mesh_job *j)
         .fixed = j->fixed,
         .n_rows = (size_t)(j->top > j->row ? j->top : j->row),
         .n_plans = (size_t)(j->plans ? j->plans : DEFAULT_PLANS),
+        .points = j->svg,
         .promising = !j->plans,
         .progress = progress,
         .ctx = j};
@@ -429,6 +431,9 @@ static int read_options(struct mesh_job *j, int argc, char **argv)
                    ? tool_usage(t, "unexpected operand '%s'", argv[optind + 1])
                    : tool_usage(t, "give a model: its directory or "
                                    "config.json");
+    if (j->svg && !strcmp(j->svg, "-") && !t->output)
+        return tool_usage(t, "only one of --svg and the result can go to "
+                             "standard output");
     j->split.source = argv[optind];
     if (!j->gpus)
         return tool_usage(t, "give the number of GPUs (--gpus)");
@@ -445,6 +450,8 @@ static int run(struct mesh_job *j, int argc, char **argv)
         planner_read_model(&j->split) || set_request(j))
         return -1;
     search(j);
+    if (j->svg && mesh_draw(j))
+        return -1;
     if (j->found.n_rows == 0)
         return refuse(j);
     return print(j, argc, argv);

@@ -19,7 +19,7 @@ extern const char *const mesh_export_names[];
 struct mesh_job {
     struct planner split; /* the first member: shared options write to it */
     int64_t gpus, global_batch, top, row, plans;
-    const char *fix;
+    const char *fix, *svg;
     struct pp_mesh_fixed fixed;
     enum mesh_export export;
     bool stopped; /* by a signal */
@@ -36,6 +36,9 @@ int mesh_take_row(struct mesh_job *j,
 /* Print the table for people, and the same as JSON. */
 int mesh_print_table(struct mesh_job *j, FILE *f) PP_MUST_USE;
 int mesh_print_json(struct mesh_job *j, FILE *f) PP_MUST_USE;
+
+/* Draws step against memory of all meshes and plans to the file of --svg. */
+int mesh_draw(struct mesh_job *j) PP_MUST_USE;
 
 /* Prints the settings of a system for the row that was taken. */
 int mesh_print_export(struct mesh_job *j, FILE *f) PP_MUST_USE;

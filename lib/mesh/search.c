@@ -335,6 +335,42 @@ static void expand(struct mesh_search *x, struct node n)
     }
 }
 
+/* Keeps a point of a picture, one for each mesh that is bounded: its candidates
+ * follow each other, and the one with the least bound stands for them. */
+static void add_point(struct mesh_search *x, const struct pp_mesh_point *p)
+{
+    struct pp_mesh_found *f = x->found;
+    struct pp_mesh_point *last =
+        f->n_points ? &f->points[f->n_points - 1] : NULL;
+    if (!x->p->points || !isfinite(p->step))
+        return;
+    if (last && !p->kind && same_mesh(&last->mesh, &p->mesh)) {
+        if (p->fits >= last->fits &&
+            (p->fits > last->fits || p->step < last->step))
+            *last = *p;
+        return;
+    }
+    pp_array_reserve(&f->points, &f->points_capacity, f->n_points + 1,
+                     sizeof *f->points);
+    f->points[f->n_points++] = *p;
+}
+
+/* Keeps the point of a candidate; one that does not fit has the step that it
+ * would take. */
+static void add_bound(struct mesh_search *x, const struct mesh_candidate *c,
+                      int n_microbatches, struct pp_mesh_bound b, double step)
+{
+    struct pp_mesh_point p = {.mesh = c->mesh,
+                              .micro_batch = c->micro_batch,
+                              .step = step,
+                              .need = pp_mesh_need(c->mesh.pp, &b),
+                              .fits = isfinite(step)};
+    b.limit = INFINITY;
+    if (!p.fits)
+        p.step = pp_mesh_least(c->mesh.pp, n_microbatches, &b).bound;
+    add_point(x, &p);
+}
+
 /* Adds a candidate if its bound is finite. */
 static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
                           bool *fits)
@@ -345,6 +381,8 @@ static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
     struct pp_mesh_least least =
         pp_mesh_least(c->mesh.pp, (int)q.n_microbatches, &b);
     *fits = isfinite(least.bound);
+    if (x->p->points && !c->ordered)
+        add_bound(x, c, (int)q.n_microbatches, b, least.bound);
     if (!*fits || least.bound >= longest(x))
         return;
     PP_VEC_PUSH(&x->candidates, *c);
@@ -452,6 +490,13 @@ static void plan_node(struct mesh_search *x, const struct node *n)
     plan_row(&q, &x->found->arena, &row);
     x->found->n_plans++;
     double least = fmax(n->bound, row.least);
+    const struct pp_mesh_point point = {.mesh = c->mesh,
+                                        .micro_batch = c->micro_batch,
+                                        .kind = row.request.kind,
+                                        .step = row.step,
+                                        .need = row.need,
+                                        .fits = row.fits};
+    add_point(x, &point);
     learn(x, n, row.fits ? row.step / n->estimate : 2);
     row.least = least;
     if (row.fits) {
@@ -838,6 +883,7 @@ void pp_mesh_search(const struct pp_mesh_problem *p,
 void pp_mesh_found_finish(struct pp_mesh_found *found)
 {
     free(found->rows);
+    free(found->points);
     pp_arena_finish(&found->arena);
     *found = (struct pp_mesh_found){0};
 }

@@ -51,6 +51,7 @@ struct pp_mesh_problem {
     struct pp_mesh_fixed fixed;
     size_t n_rows;  /* meshes to find, the best ones; >= 1 */
     size_t n_plans; /* the most that are planned exactly */
+    bool points;    /* also keep all meshes and plans for a picture */
     bool promising; /* first those whose estimate is below these rows */
     /* Called now and then; returns whether to stop with the best so far. May be
      * NULL. */
@@ -70,6 +71,16 @@ enum pp_mesh_share {
 };
 extern const char *const pp_mesh_share_names[PP_N_MESH_SHARES];
 
+/* A mesh that was bounded, or a plan. */
+struct pp_mesh_point {
+    struct pp_mesh mesh;
+    int64_t micro_batch; /* sequences */
+    const char *kind;    /* of a plan; else NULL */
+    double step, need;   /* a bound: no plan of the mesh takes or needs less, if
+                            it recomputes nothing, in the mean of its ranks */
+    bool fits;           /* for all that is known */
+};
+
 struct pp_mesh_found {
     struct pp_arena arena;
     struct pp_split_row *rows; /* those that fit, each the best found of its
@@ -84,6 +95,8 @@ struct pp_mesh_found {
     size_t n_meshes, n_refused[PP_N_MESH_REFUSALS];
     size_t n_bounds, n_plans; /* shapes that were bounded, and planned */
     bool stopped;
+    struct pp_mesh_point *points; /* all meshes, then plans in their order */
+    size_t n_points, points_capacity;
 };
 
 /* Searches. Finish found. */

@@ -570,6 +570,19 @@ struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
     return (struct pp_mesh_least){least, least};
 }
 
+double pp_mesh_need(int n_ranks, const struct pp_mesh_bound *b)
+{
+    static const double one[PP_N_SAVED_BLOCKS] = {
+        [PP_SAVED_ACT_I] = 1, [PP_SAVED_ACT_W] = 1};
+    const struct pp_mesh_classes *c = b->classes;
+    const struct pp_mesh_unit *main = &b->units[c->main];
+    double sum = 0;
+    for (size_t k = 0; k < c->n; k++)
+        sum += ((double)c->all[k].count + (k == c->first) + (k == c->last)) *
+               bytes_of(&b->units[k], PP_RECOMPUTE_NONE, one);
+    return sum / n_ranks + main->workspace[PP_RECOMPUTE_NONE] + main->fixed;
+}
+
 /* --- a shape on a mesh --- */
 
 /* Returns the length that the paths have of a unit on a stage, in the mean. */

@@ -64,4 +64,8 @@ struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
 struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
                                    const struct pp_mesh_bound *b);
 
+/* Returns the bytes of the mean rank that holds all units and one microbatch
+ * without recomputation. */
+double pp_mesh_need(int n_ranks, const struct pp_mesh_bound *b);
+
 #endif

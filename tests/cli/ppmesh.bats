@@ -211,6 +211,25 @@ END
     grep -qx '#SBATCH --ntasks-per-node=4' run.sh
 }
 
+@test "--svg draws all meshes and plans" {
+    ppmesh -q "${on8[@]}" --plans 6 --memory 3GiB --svg meshes.svg --json bf16.json >table.json
+    xmllint --noout meshes.svg
+    [ -z "$(grep -E '[^a-z](nan|inf)[^a-z]' meshes.svg)" ]
+    # Each mesh that passed all checks but memory is drawn or left out.
+    drawn=$(grep -cE '<title>tp[^<]*, not planned: at least ' meshes.svg)
+    out=$(sed -n 's/.*step (s); \([0-9]*\) more meshes.*/\1/p' meshes.svg)
+    plans=$(grep -cE '<title>tp[^<]*: step ' meshes.svg)
+    bounded=$(jq '.meshes - (.refused | add - .memory)' table.json)
+    echo "$drawn $out $plans $bounded"
+    [ $((drawn + plans + ${out:-0})) -eq $((bounded + 6)) ]
+    # The first row is the shortest.
+    step=$(jq '.plans[0].step_seconds' table.json)
+    grep -E 'class="a4"' meshes.svg | grep -F ": step $(printf %.4g "$step") s"
+    grep -q '>--memory<' meshes.svg
+    run -2 --separate-stderr ppmesh "${on8[@]}" --svg - bf16.json
+    [[ $stderr == *'only one of --svg and the result can go to standard output'* ]]
+}
+
 @test "the systems' own parsers take the settings" {
     local names=$SRCDIR/tests/data/export_names
     # The names that parsers took from scripts/gen-exports, which compares values
