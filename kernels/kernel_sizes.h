@@ -32,7 +32,10 @@ struct pp_router {
 #define PP_MOST_EXPERT_GROUPS 64
 
 /* Most logits, and most of their rows, that the head computes at a time. */
-#define PP_CPU_HEAD_LOGITS ((size_t)8 << 20) /* 32 MiB in fp32 */
+/* 128 MiB in fp32. A block reads the whole weight, which a product packs and
+ * which may have to be widened: with a vocabulary of 151936, 128 rows are worth
+ * that, 48 are not. */
+#define PP_CPU_HEAD_LOGITS ((size_t)32 << 20)
 #define PP_CPU_HEAD_ROWS 512
 /* 512 MiB in bf16. Every block of rows reads the whole weight and updates its
  * fp32 gradient. With a vocabulary of 128256, 2048 rows have enough work for
