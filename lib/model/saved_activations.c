@@ -83,17 +83,45 @@ static bool is_for_weights(const struct pp_model *m, struct pp_unit_id u,
            (slot == PP_S_NORM1 || slot == PP_S_NORM2 || slot == PP_S_ACT);
 }
 
-/* Returns true if W of a unit that trains adapters does not read a saved tensor
- * that is for W alone: the inputs of an MLP's products without any. */
-static bool is_unread(const struct pp_model *m, struct pp_unit_id u,
-                      size_t slot)
+/* Marks what W of a layer that trains adapters alone reads: the inputs of the
+ * products that have some, and the gradients of their outputs. A tensor without
+ * a width is another one (layer_decoder.c). */
+static void find_read(const struct pp_model *m, struct pp_unit_id u,
+                      const struct pp_saved *saved, bool read[PP_MAX_SAVED])
 {
-    if (!m->lora || !is_for_weights(m, u, slot))
-        return false;
-    return slot == PP_S_NORM2 ? !pp_lora_adapts(m, u, PP_P_GATE) &&
-                                    !pp_lora_adapts(m, u, PP_P_UP)
-           : slot == PP_S_ACT ? !pp_lora_adapts(m, u, PP_P_DOWN)
-                              : false;
+    static const struct {
+        size_t product, in, dout;
+    } products[PP_N_ADAPTED] = {
+        {PP_P_Q, PP_S_NORM1, PP_S_DQKV},
+        {PP_P_K, PP_S_NORM1, PP_S_DQKV},
+        {PP_P_V, PP_S_NORM1, PP_S_DQKV},
+        {PP_P_O, PP_S_ATTN, PP_S_DOUT1},
+        {PP_P_GATE, PP_S_NORM2, PP_S_DGATE_UP},
+        {PP_P_UP, PP_S_NORM2, PP_S_DGATE_UP},
+        {PP_P_DOWN, PP_S_ACT, PP_S_DOUT2},
+        {PP_P_Q_A, PP_S_NORM1, PP_S_DLATENT_RAW},
+        {PP_P_Q_B, PP_S_LATENT, PP_S_DQKV},
+        {PP_P_KV_A, PP_S_NORM1, PP_S_DLATENT_RAW},
+        {PP_P_KV_B, PP_S_LATENT, PP_S_DQKV},
+    };
+    bool parallel = pp_family_of(m->architecture)->parallel;
+    const size_t same[][2] = {
+        {PP_S_NORM2, parallel ? PP_S_NORM1 : PP_S_MID},
+        {PP_S_NORM1, PP_S_X},
+        {PP_S_DOUT1, PP_S_DMID},
+        {PP_S_DMID, PP_S_DY},
+        {PP_S_DOUT2, PP_S_DY},
+    };
+    for (size_t i = 0; i < PP_N_ADAPTED; i++)
+        if (pp_lora_adapts(m, u, products[i].product))
+            read[products[i].in] = read[products[i].dout] = true;
+    if (m->gates) {
+        read[PP_S_GATED] = read[PP_S_ATTN];
+        read[PP_S_ATTN] = false;
+    }
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (read[same[i][0]] && !saved[same[i][0]].width)
+            read[same[i][1]] = true;
 }
 
 /* Changes a tensor of a frozen unit, or one that W does not read. Without W
@@ -105,8 +133,7 @@ static void freeze(const struct pp_model *m, struct pp_unit_id u,
 {
     bool layer = u.kind == PP_UNIT_LAYER, in_forward = when == PP_IN_FORWARD;
     bool gradient = s->block == PP_SAVED_GRAD_W;
-    if ((role == PP_ROLE_TRAINED && !is_unread(m, u, slot)) ||
-        (layer && (slot == PP_S_QKV || slot == PP_S_DKEYS)))
+    if (layer && (slot == PP_S_QKV || slot == PP_S_DKEYS))
         return;
     if (role == PP_ROLE_FORWARD) {
         s->width = gradient ? 0 : s->width;
@@ -169,11 +196,16 @@ size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
     const struct pp_shard of = pp_unit_shard(s, &u);
     enum pp_role role = pp_unit_role(of.model, u);
     size_t n = set_saved(&of, u, out);
+    bool adapters = role == PP_ROLE_TRAINED && of.model->lora;
+    bool read[PP_MAX_SAVED] = {false};
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
+    if (adapters)
+        find_read(of.model, u, out, read);
     for (size_t i = 0; i < n; i++) {
         if (u.kind == PP_UNIT_LAYER && is_recomputed(r, i))
             out[i].block = block_is_recomputed(out[i].block, when);
-        freeze(of.model, u, role, i, r, when, &out[i]);
+        if (role != PP_ROLE_TRAINED || (adapters && !read[i]))
+            freeze(of.model, u, role, i, r, when, &out[i]);
         enum pp_saved_block block = out[i].block;
         out[i].offset = used[block];
         out[i].statistics = statistics[block];

@@ -192,8 +192,12 @@ static void qkv_fwd(const struct pp_call *c)
 static void qkv_bwd_weight(const struct pp_call *c)
 {
     struct qkv_product of[MOST_PRODUCTS];
+    size_t n = qkv_products(c, of), trained = 0;
+    for (size_t i = 0; i < n; i++)
+        trained += pp_product_trains(c, &of[i].p);
+    if (!trained)
+        return;
     const void *x = pp_layer_gather(c, c->s[PP_S_NORM1]);
-    size_t n = qkv_products(c, of);
     for (size_t i = 0; i < n; i++)
         pp_product_bwd_weight(c, &of[i].p, c->T,
                               pp_at(c, c->s[PP_S_DQKV], of[i].at), x);

@@ -568,9 +568,12 @@ static void again_bwd_weight(const struct pp_call *c, const struct experts *e)
     add_gate_and_up(c, e);
 }
 
+/* Beside adapters all is frozen, and W has nothing of it. */
 static void experts_bwd_weight(const struct pp_call *c)
 {
     struct experts e = experts_of(c);
+    if (c->l->n_adapters)
+        return;
     const struct expert_input dy = gather_input(c, &e, c->s[PP_S_DOUT2]);
     find_rows(c, &e);
     down_bwd_weight(c, &e, &dy);

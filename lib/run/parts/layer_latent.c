@@ -264,14 +264,19 @@ static void latent_bwd_weight(const struct pp_call *c)
     void *dqkv = c->s[PP_S_DQKV], *latent = c->s[PP_S_LATENT];
     const void *draw = c->s[PP_S_DLATENT_RAW];
     pp_join_bwd_weight(c, &o, c->s[PP_S_DOUT1], c->s[PP_S_ATTN]);
-    copy_up(c, &d, dqkv, c->scratch, true);
-    pp_product_bwd_weight(c, &d.kv_up, c->T, c->scratch,
-                          pp_at(c, latent, d.kv.at));
+    if (pp_product_trains(c, &d.kv_up)) {
+        copy_up(c, &d, dqkv, c->scratch, true);
+        pp_product_bwd_weight(c, &d.kv_up, c->T, c->scratch,
+                              pp_at(c, latent, d.kv.at));
+    }
     low_norm_bwd_weight(c, &d, &d.kv);
     if (d.narrows) {
         pp_product_bwd_weight(c, &d.q_up, c->T, dqkv, latent);
         low_norm_bwd_weight(c, &d, &d.q);
     }
+    if (!pp_product_trains(c, &d.kv_down) &&
+        !pp_product_trains(c, d.narrows ? &d.q_down : &d.queries))
+        return;
     const void *x = pp_layer_gather(c, c->s[PP_S_NORM1]);
     pp_product_bwd_weight(c, &d.kv_down, c->T, pp_at(c, draw, d.kv.at), x);
     if (d.narrows)

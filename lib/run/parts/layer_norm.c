@@ -40,10 +40,12 @@ void pp_norm_bwd_weight(const struct pp_call *c, const struct pp_norm_slots *n,
 {
     const void *dy = c->s[n->dy], *x = c->s[n->x];
     size_t C = c->C;
+    if (!c->g[n->weight])
+        return;
     if (!is_rms(c))
         PP_RUN(c, layernorm_bwd_weight, c->g[n->weight], c->g[n->bias], dy, x,
                c->s[n->mean], c->s[n->rstd], N, C);
-    else if (c->g[n->weight])
+    else
         PP_RUN(c, rmsnorm_bwd_weight, c->g[n->weight], dy, x, c->s[n->rstd], N,
                1, C, C, C, 1);
 }
