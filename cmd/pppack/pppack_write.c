@@ -15,7 +15,7 @@
 #include "base/num.h"
 #include "data/packed.h"
 #include "manifest/config_json.h"
-#include "cost/stage_costs.h"
+#include "cost/step.h"
 #include "model/vision.h"
 #include "version.h"
 
@@ -195,8 +195,7 @@ static bool is_stream(const struct pack_options *o)
 /* Returns what a row of an encoder costs. */
 static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
 {
-    const struct pp_plan_items items =
-        pp_plan_items(pp_manifest_plan(m), encoder);
+    const struct pp_item_counts items = m->microbatch.items[encoder];
     struct pp_plan_model units = m->model;
     double rows = (double)items.n * (double)items.rows;
     double length = (double)m->microbatch.seq_len, per_token, per_pair;
@@ -323,45 +322,13 @@ int pack_check_images(struct pack_input *in)
     return rc ? pp_fail_at(&in->t->err, "%s: ", in->o->manifest_name) : 0;
 }
 
-/* Returns the modality of an encoder in packed data. */
-static enum pp_modality modality_of(const struct pack_input *in,
-                                    const struct pp_packed *p, size_t encoder)
-{
-    return pp_plan_modality(pp_manifest_plan(&in->manifest), encoder,
-                            pp_packed_modality(p));
-}
-
-/* Returns the most rows that a rank of an encoder gets, or 0 if all items have
- * one size. */
-static uint32_t most_rows(const struct pack_input *in,
-                          const struct pp_packed *p, size_t encoder)
-{
-    const struct pp_layout l = pp_manifest_layout(&in->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
-    return pp_plan_merge_any(pp_manifest_plan(&in->manifest), encoder)
-               ? pp_items_most(p, modality_of(in, p, encoder), makers, lanes)
-               : 0;
-}
-
 static int set_data(struct pack_input *in)
 {
     struct pp_packed p;
     if (pp_packed_open(in->t->output, &p, &in->t->err) != 0)
         return -1;
-    struct pp_manifest_data data = {
-        .path = in->t->output,
-        .checksum = p.checksum,
-        .n_bins = p.n_bins,
-        .n_sequences = p.n_sequences,
-        .capacity = p.capacity,
-        .align = p.align,
-        .max_tokens = pp_packed_room(&p, in->manifest.mesh.cp),
-        .max_images = p.streams[modality_of(in, &p, 0)].max_items,
-        .max_patches = most_rows(in, &p, 0)};
-    if (pp_plan_encoders(pp_manifest_plan(&in->manifest)) > 1) {
-        data.max_clips = p.streams[modality_of(in, &p, 1)].max_items;
-        data.max_clip_rows = most_rows(in, &p, 1);
-    }
+    const struct pp_plan_data data =
+        pp_plan_data_of(pp_manifest_plan(&in->manifest), &p, in->t->output);
     int rc = pp_manifest_set_data(&in->manifest, &data, &in->t->err);
     pp_packed_finish(&p);
     return rc;

@@ -116,7 +116,7 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
 }
 
 /* Checks that the manifest's data are present and unchanged. */
-static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
+static int look_for_data(const struct pp_plan_data *d, struct pp_err *err)
 {
     struct pp_packed packed = {0};
     int rc = pp_packed_open(d->path, &packed, err);
@@ -133,7 +133,7 @@ static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
 static int choose_data(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
-    const struct pp_manifest_data *named =
+    const struct pp_plan_data *named =
         p->manifest.has_data ? &p->manifest.data : NULL;
     struct pp_err why = {0};
     p->data = o->data;
@@ -264,20 +264,8 @@ int ppsched_prepare(struct ppsched *p)
 
 static int set_data(struct ppsched *p)
 {
-    const struct pp_packed *k = &p->packed;
-    const struct ppsched_items *most = p->costs.items;
-    struct pp_manifest_data data = {.path = p->options.data,
-                                    .checksum = k->checksum,
-                                    .n_bins = k->n_bins,
-                                    .n_sequences = k->n_sequences,
-                                    .capacity = k->capacity,
-                                    .align = k->align,
-                                    .max_tokens =
-                                        pp_packed_room(k, p->manifest.mesh.cp),
-                                    .max_images = (uint32_t)most[0].n,
-                                    .max_patches = (uint32_t)most[0].rows,
-                                    .max_clips = (uint32_t)most[1].n,
-                                    .max_clip_rows = (uint32_t)most[1].rows};
+    struct pp_plan_data data = p->costs.data;
+    data.path = p->options.data;
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }
 
@@ -286,7 +274,7 @@ static int set_data(struct ppsched *p)
 static int record_seq_len(struct ppsched *p)
 {
     struct pp_default_microbatch mb = p->manifest.microbatch;
-    if (!p->options.seq_len || !p->manifest.has_model || mb.n_images)
+    if (!p->options.seq_len || !p->manifest.has_model || mb.items[0].n)
         return 0;
     mb.tokens = mb.seq_len = p->options.seq_len;
     return pp_manifest_set_microbatch(&p->manifest, &mb, &p->tool->err);

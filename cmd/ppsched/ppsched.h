@@ -100,12 +100,6 @@ struct ppsched_given {
     int n_slices;
 };
 
-/* The most items of a microbatch for an encoder, and the most rows of them on a
- * rank; 0 if all items have the size that the plan assumes. */
-struct ppsched_items {
-    size_t n, rows;
-};
-
 /* The costs of actions, the memory of stages, and their sources. */
 struct ppsched_costs {
     struct pp_costs costs;
@@ -116,7 +110,7 @@ struct ppsched_costs {
     struct pp_step step;
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
-    struct ppsched_items items[PP_MAX_ENCODERS];
+    struct pp_plan_data data;      /* see ppsched_count_items */
     struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or

@@ -165,7 +165,7 @@ static bool generates(const struct ppsched *p, int s)
 {
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
     int row = p->manifest.graph.stages[s].row;
-    return l.generates && pp_layout_component(&l, row) == l.n_components - 1;
+    return pp_layout_generates(&l, pp_layout_component(&l, row));
 }
 
 /* Returns the workspace of a stage: the largest of its units', with what they

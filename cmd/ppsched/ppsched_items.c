@@ -17,39 +17,11 @@ int ppsched_check_streams(struct ppsched *p)
                    p->data);
 }
 
-/* Returns what an encoder takes. */
-static enum pp_modality modality_of(const struct ppsched *p, size_t encoder)
-{
-    return pp_plan_modality(pp_manifest_plan(&p->manifest), encoder,
-                            pp_packed_modality(&p->packed));
-}
-
-/* The items of the largest microbatch of the data. Those of a plan without an
- * encoder are recorded, too. */
-static struct ppsched_items items_of_data(const struct ppsched *p,
-                                          size_t encoder)
-{
-    const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    enum pp_modality modality = modality_of(p, encoder);
-    size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
-    bool sized = pp_plan_merge_any(pp_manifest_plan(&p->manifest), encoder);
-    return (struct ppsched_items){
-        p->packed.streams[modality].max_items,
-        sized ? pp_items_most(&p->packed, modality, makers, lanes) : 0};
-}
-
 void ppsched_count_items(struct ppsched *p)
 {
-    const struct pp_manifest_data *d = &p->manifest.data;
-    struct ppsched_items *most = p->costs.items;
-    size_t n = pp_plan_encoders(pp_manifest_plan(&p->manifest));
-    if (!p->data) {
-        most[0] = (struct ppsched_items){d->max_images, d->max_patches};
-        most[1] = (struct ppsched_items){d->max_clips, d->max_clip_rows};
-        return;
-    }
-    for (size_t e = 0; e < (n ? n : 1); e++)
-        most[e] = items_of_data(p, e);
+    p->costs.data = p->data ? pp_plan_data_of(pp_manifest_plan(&p->manifest),
+                                              &p->packed, p->data)
+                            : p->manifest.data;
 }
 
 /* Returns whether the items of the data are known, not only those that the plan
@@ -63,12 +35,11 @@ static bool knows_data(const struct ppsched *p)
 static struct pp_image_load images_of_data(const struct ppsched *p,
                                            size_t encoder)
 {
-    const struct ppsched_items *most = &p->costs.items[encoder];
     struct pp_image_load v =
         pp_plan_images(pp_manifest_plan(&p->manifest), encoder);
-    v.n_images = most->n;
+    v.n_images = p->costs.data.items[encoder].n;
     v.seq_len = p->costs.max_tokens;
-    if (most->rows) { /* one of all rows on each rank */
+    if (p->costs.data.items[encoder].rows) { /* one of all rows on each rank */
         v.n_images = v.makers;
         v.lanes = 1;
     }
@@ -78,10 +49,8 @@ static struct pp_image_load images_of_data(const struct ppsched *p,
 /* Returns the rows of an item, as they are or as the plan assumes. */
 static size_t rows_of(const struct ppsched *p, size_t encoder)
 {
-    size_t most = p->costs.items[encoder].rows;
-    return most ? most
-                : (size_t)pp_plan_items(pp_manifest_plan(&p->manifest), encoder)
-                      .rows;
+    size_t most = p->costs.data.items[encoder].rows;
+    return most ? most : (size_t)p->manifest.microbatch.items[encoder].rows;
 }
 
 size_t ppsched_most_features(const struct ppsched *p, size_t encoder)
@@ -90,10 +59,8 @@ size_t ppsched_most_features(const struct ppsched *p, size_t encoder)
     const struct pp_image_load v =
         known ? images_of_data(p, encoder)
               : pp_plan_images(pp_manifest_plan(&p->manifest), encoder);
-    size_t rows =
-        known ? rows_of(p, encoder)
-              : (size_t)pp_plan_items(pp_manifest_plan(&p->manifest), encoder)
-                    .rows;
+    size_t rows = known ? rows_of(p, encoder)
+                        : (size_t)p->manifest.microbatch.items[encoder].rows;
     bool more = encoder == 0 && p->manifest.model.class_feature;
     return pp_vision_rank_images(&v) *
            (rows / pp_plan_merge(pp_manifest_plan(&p->manifest), encoder) +
@@ -105,8 +72,7 @@ double ppsched_items_scale(const struct ppsched *p, size_t unit)
     size_t e = pp_plan_encoder_of(pp_manifest_plan(&p->manifest), unit);
     if (e == PP_MAX_ENCODERS || !knows_data(p))
         return 1;
-    const struct pp_plan_items items =
-        pp_plan_items(pp_manifest_plan(&p->manifest), e);
+    const struct pp_item_counts items = p->manifest.microbatch.items[e];
     if (!items.n)
         return 1;
     const struct pp_image_load plan = pp_plan_images(

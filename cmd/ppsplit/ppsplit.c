@@ -162,13 +162,12 @@ static int complete_request(struct split_job *j)
     q->speeds = j->speeds;
     q->stage_modes = j->stage_modes;
     q->bounds = j->bounds;
-    q->microbatch = (struct pp_default_microbatch){
-        .tokens = j->o.tokens,
-        .seq_len = j->p.seq_len,
-        .n_images = (int64_t)of->n_images,
-        .image_patches = of->n_images ? (int64_t)of->patches : 0,
-        .n_clips = (int64_t)of[1].n_images,
-        .clip_rows = of[1].n_images ? (int64_t)of[1].patches : 0};
+    q->microbatch = (struct pp_default_microbatch){.tokens = j->o.tokens,
+                                                   .seq_len = j->p.seq_len};
+    for (size_t e = 0; e < PP_MAX_ENCODERS; e++)
+        if (of[e].n_images)
+            q->microbatch.items[e] = (struct pp_item_counts){
+                (int64_t)of[e].n_images, (int64_t)of[e].patches};
     return 0;
 }
 

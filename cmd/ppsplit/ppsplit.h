@@ -39,11 +39,12 @@ enum split_export {
 /* The options that planner.h does not have. 0 or NULL: not given. */
 struct split_options {
     const char *units; /* a table of units instead of a model */
-    int64_t tokens, sequences, global_batch, n_images, image_patches, n_clips,
-        clip_rows;
-    int device;          /* 1: cpu, 2: cuda */
-    const char *freeze;  /* names of parts and units */
-    struct pp_lora lora; /* rank 0: no adapters */
+    int64_t tokens, sequences, global_batch;
+    struct pp_item_counts
+        items[PP_MAX_ENCODERS]; /* images, and clips of audio */
+    int device;                 /* 1: cpu, 2: cuda */
+    const char *freeze;         /* names of parts and units */
+    struct pp_lora lora;        /* rank 0: no adapters */
     int64_t n_ranks, n_chunks, encoder_ranks;
     /* Meshes of encoders. pp of encoders with ranks of their own adds up to
      * encoder_ranks. */

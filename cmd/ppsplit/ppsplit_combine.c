@@ -187,10 +187,10 @@ static int check_settings(struct split_job *j, const struct combined *p,
     } numbers[] = {
         {"seq_len", x->seq_len, y->seq_len},
         {"tokens", x->tokens, y->tokens},
-        {"images", x->n_images, y->n_images},
-        {"image_patches", x->image_patches, y->image_patches},
-        {"clips", x->n_clips, y->n_clips},
-        {"clip_rows", x->clip_rows, y->clip_rows},
+        {"images", x->items[0].n, y->items[0].n},
+        {"image_patches", x->items[0].rows, y->items[0].rows},
+        {"clips", x->items[1].n, y->items[1].n},
+        {"clip_rows", x->items[1].rows, y->items[1].rows},
         {"zero",
          a->mesh.whole_state       ? 0
          : a->mesh.divided_weights ? 3

@@ -159,14 +159,9 @@ void split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
         j->o.tokens = m->microbatch.tokens;
         j->p.seq_len = m->microbatch.seq_len;
     }
-    if (m->has_microbatch && j->o.n_images == 0 && j->o.image_patches == 0) {
-        j->o.n_images = m->microbatch.n_images;
-        j->o.image_patches = m->microbatch.image_patches;
-    }
-    if (m->has_microbatch && j->o.n_clips == 0 && j->o.clip_rows == 0) {
-        j->o.n_clips = m->microbatch.n_clips;
-        j->o.clip_rows = m->microbatch.clip_rows;
-    }
+    for (size_t e = 0; m->has_microbatch && e < PP_MAX_ENCODERS; e++)
+        if (j->o.items[e].n == 0 && j->o.items[e].rows == 0)
+            j->o.items[e] = m->microbatch.items[e];
     if (m->has_schedule && j->o.n_microbatches == 0)
         j->o.n_microbatches = m->schedule.n_microbatches;
     if (kind && !j->o.kind)

@@ -287,15 +287,16 @@ static int set_items(struct split_job *j)
     bool both = pp_model_n_encoders(&j->p.model) > 1;
     bool listens = hears || both;
     size_t audio = hears ? 0 : 1;
-    if (!listens && (j->o.n_clips || j->o.clip_rows))
+    if (!listens && (j->o.items[1].n || j->o.items[1].rows))
         return pp_fail(&j->p.t.err, PP_EXIT_INPUT, "%s: '%s' takes no audio",
-                       j->o.n_clips ? "--clips" : "--clip-rows", j->p.source);
-    if (set_rows(j, 0, "--image-patches", j->o.image_patches) ||
-        (listens && set_rows(j, audio, "--clip-rows", j->o.clip_rows)))
+                       j->o.items[1].n ? "--clips" : "--clip-rows",
+                       j->p.source);
+    if (set_rows(j, 0, "--image-patches", j->o.items[0].rows) ||
+        (listens && set_rows(j, audio, "--clip-rows", j->o.items[1].rows)))
         return -1;
-    of[0].n_images = j->o.n_images ? (size_t)j->o.n_images : 1;
-    if (listens && (both || j->o.n_clips))
-        of[audio].n_images = j->o.n_clips ? (size_t)j->o.n_clips : 1;
+    of[0].n_images = j->o.items[0].n ? (size_t)j->o.items[0].n : 1;
+    if (listens && (both || j->o.items[1].n))
+        of[audio].n_images = j->o.items[1].n ? (size_t)j->o.items[1].n : 1;
     return 0;
 }
 
@@ -337,10 +338,10 @@ static void divide_items(struct split_job *j)
 int split_set_images(struct split_job *j)
 {
     if (!pp_model_has_encoder(&j->p.model)) {
-        const char *given = j->o.n_images                     ? "images"
-                            : j->o.image_patches              ? "image-patches"
-                            : j->o.n_clips                    ? "clips"
-                            : j->o.clip_rows                  ? "clip-rows"
+        const char *given = j->o.items[0].n                   ? "images"
+                            : j->o.items[0].rows              ? "image-patches"
+                            : j->o.items[1].n                 ? "clips"
+                            : j->o.items[1].rows              ? "clip-rows"
                             : j->o.n_meshes || j->o.shared.tp ? "encoder-mesh"
                             : j->o.encoder_ranks              ? "encoder-ranks"
                                                               : NULL;

@@ -6,56 +6,29 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "cost/step.h"
 #include "data/readers.h"
-#include "model/vision.h"
 #include "runner/runner.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/execute/image_batch.h"
 
-/* The most items of a microbatch, and the most rows of them on a rank; 0: all
- * items are alike. */
-struct most_items {
-    uint64_t n, rows;
-};
-
-/* Returns those of an encoder. Those of a model without one are recorded as the
- * first one's. */
-static struct most_items items_of(const struct runner *p,
-                                  const struct pp_layout *l, size_t encoder)
-{
-    const struct pp_vision *v = &p->model.encoders[encoder];
-    bool exists = encoder < pp_model_n_encoders(&p->model);
-    if (!exists && encoder > 0)
-        return (struct most_items){0};
-    const enum pp_modality modality =
-        exists ? pp_vision_modality(v) : pp_packed_modality(&p->data);
-    size_t lanes, makers = pp_layout_makers(l, encoder, &lanes);
-    return (struct most_items){
-        p->data.streams[modality].max_items,
-        pp_vision_merge_any(v)
-            ? pp_items_most(&p->data, modality, makers, lanes)
-            : 0};
-}
-
 int runner_match_data(const struct runner *p)
 {
-    const struct pp_manifest_data *d = &p->manifest.data;
+    const struct pp_plan_data *d = &p->manifest.data;
     const char *dir = p->options.data ? p->options.data : d->path;
-    const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    const struct most_items first = items_of(p, &l, 0),
-                            second = items_of(p, &l, 1);
+    const struct pp_plan_data is =
+        pp_plan_data_of(pp_manifest_plan(&p->manifest), &p->data, dir);
     const struct {
         const char *name;
         uint64_t planned, found;
     } sizes[] = {
-        {"n_bins", d->n_bins, p->data.n_bins},
-        {"capacity", d->capacity, p->data.capacity},
-        {"max_tokens", d->max_tokens,
-         pp_packed_room(&p->data, p->manifest.mesh.cp)},
-        {"max_images", d->max_images, first.n},
-        {"max_patches", d->max_patches, first.rows},
-        {"max_clips", d->max_clips, second.n},
-        {"max_clip_rows", d->max_clip_rows, second.rows},
+        {"n_bins", d->n_bins, is.n_bins},
+        {"capacity", d->capacity, is.capacity},
+        {"max_tokens", d->max_tokens, is.max_tokens},
+        {"max_images", d->items[0].n, is.items[0].n},
+        {"max_patches", d->items[0].rows, is.items[0].rows},
+        {"max_clips", d->items[1].n, is.items[1].n},
+        {"max_clip_rows", d->items[1].rows, is.items[1].rows},
     };
     struct pp_err *err = &p->tool->err;
     if (!p->manifest.has_data)

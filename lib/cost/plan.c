@@ -69,8 +69,8 @@ size_t pp_plan_encoder_of(struct pp_plan p, size_t unit)
 
 size_t pp_plan_counted(struct pp_plan p)
 {
-    const struct pp_default_microbatch *mb = p.microbatch;
-    return mb->n_images || mb->n_clips ? pp_plan_encoders(p) : 0;
+    const struct pp_item_counts *items = p.microbatch->items;
+    return items[0].n || items[1].n ? pp_plan_encoders(p) : 0;
 }
 
 enum pp_modality pp_plan_modality(struct pp_plan p, size_t encoder,
@@ -79,14 +79,6 @@ enum pp_modality pp_plan_modality(struct pp_plan p, size_t encoder,
     if (pp_plan_encoders(p) < 2)
         return of_data;
     return encoder == 0 ? PP_MODALITY_IMAGES : PP_MODALITY_AUDIO;
-}
-
-struct pp_plan_items pp_plan_items(struct pp_plan p, size_t encoder)
-{
-    const struct pp_default_microbatch *mb = p.microbatch;
-    return encoder == 0
-               ? (struct pp_plan_items){mb->n_images, mb->image_patches}
-               : (struct pp_plan_items){mb->n_clips, mb->clip_rows};
 }
 
 size_t pp_plan_merge_any(struct pp_plan p, size_t encoder)
@@ -109,7 +101,8 @@ size_t pp_plan_states(struct pp_plan p, size_t encoder)
 struct pp_image_load pp_plan_images(struct pp_plan p, size_t encoder)
 {
     const struct pp_layout l = pp_plan_layout(p);
-    struct pp_image_load of = {.n_images = (size_t)pp_plan_items(p, encoder).n,
+    struct pp_image_load of = {.n_images =
+                                   (size_t)p.microbatch->items[encoder].n,
                                .seq_len = (size_t)p.microbatch->seq_len};
     pp_layout_divide_images(&l, encoder, &of);
     return of;

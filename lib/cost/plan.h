@@ -111,6 +111,19 @@ struct pp_component {
     const char *behind; /* the language model, which it reads; else NULL */
 };
 
+/* The packed data that a plan is for. */
+struct pp_plan_data {
+    const char *path;
+    uint64_t checksum;
+    uint64_t n_bins, n_sequences;
+    uint32_t capacity, align, max_tokens;
+    /* For each encoder: the most items of a bin, and the most rows of them on a
+     * rank; 0 rows if all items have the size that the plan assumes. */
+    struct {
+        uint32_t n, rows;
+    } items[PP_MAX_ENCODERS];
+};
+
 /* A plan. All members are borrowed. */
 struct pp_plan {
     const struct pp_plan_model *model;
@@ -153,12 +166,6 @@ size_t pp_plan_counted(struct pp_plan p);
  * audio; one takes what the data have. */
 enum pp_modality pp_plan_modality(struct pp_plan p, size_t encoder,
                                   enum pp_modality of_data);
-
-/* The items of an encoder in a sequence of the plan, and the rows of each. */
-struct pp_plan_items {
-    int64_t n, rows;
-};
-struct pp_plan_items pp_plan_items(struct pp_plan p, size_t encoder);
 
 /* Return the rows that make a feature. pp_plan_merge_any returns 0 if all items
  * have one size (pp_vision_merge_any). */

@@ -197,3 +197,26 @@ void pp_step_finish(struct pp_step *x)
     pp_workloads_finish(&x->loads);
     pp_stage_costs_finish(&x->costs);
 }
+
+struct pp_plan_data pp_plan_data_of(struct pp_plan p, const struct pp_packed *d,
+                                    const char *path)
+{
+    const struct pp_layout l = pp_plan_layout(p);
+    size_t n = pp_plan_encoders(p), lanes;
+    struct pp_plan_data data = {.path = path,
+                                .checksum = d->checksum,
+                                .n_bins = d->n_bins,
+                                .n_sequences = d->n_sequences,
+                                .capacity = d->capacity,
+                                .align = d->align,
+                                .max_tokens =
+                                    (uint32_t)pp_packed_room(d, p.mesh->cp)};
+    for (size_t e = 0; e < (n ? n : 1); e++) {
+        enum pp_modality of = pp_plan_modality(p, e, pp_packed_modality(d));
+        size_t makers = pp_layout_makers(&l, e, &lanes);
+        data.items[e].n = d->streams[of].max_items;
+        if (pp_plan_merge_any(p, e))
+            data.items[e].rows = (uint32_t)pp_items_most(d, of, makers, lanes);
+    }
+    return data;
+}

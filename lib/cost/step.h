@@ -55,6 +55,11 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
                     const struct pp_packed *data, const double *copy,
                     double *seconds, struct pp_err *err) PP_MUST_USE;
 
+/* Returns the record of packed data at a path, in the plan that they are for.
+ * It has the items of data without an encoder for them, too. */
+struct pp_plan_data pp_plan_data_of(struct pp_plan p, const struct pp_packed *d,
+                                    const char *path);
+
 /* Accepts a zeroed struct. */
 void pp_step_finish(struct pp_step *x);
 

@@ -49,7 +49,7 @@ void pp_workloads_set_items(struct pp_workloads *l, size_t i, struct pp_plan p,
 {
     const struct pp_image_load plan = pp_plan_images(p, encoder);
     double items = (double)pp_vision_rank_images(&plan);
-    double each = (double)pp_plan_items(p, encoder).rows;
+    double each = (double)p.microbatch->items[encoder].rows;
     double length = (double)p.microbatch->seq_len;
     l->items[encoder].tokens[i] = l->tokens[i];
     l->items[encoder].pairs[i] = l->pairs[i];

@@ -55,9 +55,9 @@ static void put_checksum(json_t *o, const char *key, const void *checksum)
 }
 
 /* A count of tokens has 32 bits in every format. */
-#define AT(member) PP_AT(struct pp_manifest_data, member)
+#define AT(member) PP_AT(struct pp_plan_data, member)
 #define COUNT 0, PP_MAX_COUNT
-#define TOKENS 0, .max_at = offsetof(struct pp_manifest_data, max_tokens)
+#define TOKENS 0, .max_at = offsetof(struct pp_plan_data, max_tokens)
 const struct pp_doc_field pp_data_fields[] = {
     {"path", PP_STRING, PP_NEEDED, AT(path)},
     {"checksum", PP_OWN, PP_NEEDED, AT(checksum), .read = read_checksum,
@@ -67,11 +67,11 @@ const struct pp_doc_field pp_data_fields[] = {
     {"capacity", PP_INTEGER, PP_NEEDED, AT(capacity), 1, UINT32_MAX},
     {"align", PP_INTEGER, PP_NEEDED, AT(align), 1, UINT32_MAX},
     {"max_tokens", PP_INTEGER, PP_NEEDED, AT(max_tokens), 0,
-     .max_at = offsetof(struct pp_manifest_data, capacity)},
-    {"max_images", PP_INTEGER, PP_OPTIONAL, AT(max_images), 1, TOKENS},
-    {"max_patches", PP_INTEGER, PP_OPTIONAL, AT(max_patches), 1, INT32_MAX},
-    {"max_clips", PP_INTEGER, PP_OPTIONAL, AT(max_clips), 1, TOKENS},
-    {"max_clip_rows", PP_INTEGER, PP_OPTIONAL, AT(max_clip_rows), 1, INT32_MAX},
+     .max_at = offsetof(struct pp_plan_data, capacity)},
+    {"max_images", PP_INTEGER, PP_OPTIONAL, AT(items[0].n), 1, TOKENS},
+    {"max_patches", PP_INTEGER, PP_OPTIONAL, AT(items[0].rows), 1, INT32_MAX},
+    {"max_clips", PP_INTEGER, PP_OPTIONAL, AT(items[1].n), 1, TOKENS},
+    {"max_clip_rows", PP_INTEGER, PP_OPTIONAL, AT(items[1].rows), 1, INT32_MAX},
     {NULL},
 };
 #undef AT
@@ -88,10 +88,10 @@ int pp_read_data_section(const struct pp_value *at, void *manifest)
 const struct pp_doc_field pp_microbatch_fields[] = {
     {"tokens", PP_INTEGER, PP_NEEDED, AT(tokens), ROWS},
     {"seq_len", PP_INTEGER, PP_NEEDED, AT(seq_len), ROWS},
-    {"images", PP_INTEGER, PP_OPTIONAL, AT(n_images), ROWS},
-    {"image_patches", PP_INTEGER, PP_OPTIONAL, AT(image_patches), ROWS},
-    {"clips", PP_INTEGER, PP_OPTIONAL, AT(n_clips), ROWS},
-    {"clip_rows", PP_INTEGER, PP_OPTIONAL, AT(clip_rows), ROWS},
+    {"images", PP_INTEGER, PP_OPTIONAL, AT(items[0].n), ROWS},
+    {"image_patches", PP_INTEGER, PP_OPTIONAL, AT(items[0].rows), ROWS},
+    {"clips", PP_INTEGER, PP_OPTIONAL, AT(items[1].n), ROWS},
+    {"clip_rows", PP_INTEGER, PP_OPTIONAL, AT(items[1].rows), ROWS},
     {NULL},
 };
 #undef AT

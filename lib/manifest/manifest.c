@@ -319,8 +319,7 @@ int pp_manifest_set_components(struct pp_manifest *m,
     return commit(m, document, err);
 }
 
-int pp_manifest_set_data(struct pp_manifest *m,
-                         const struct pp_manifest_data *data,
+int pp_manifest_set_data(struct pp_manifest *m, const struct pp_plan_data *data,
                          struct pp_err *err)
 {
     return set_section(m, "data", pp_fields_write(pp_data_fields, data, err),

@@ -20,17 +20,6 @@
 
 #define PP_MANIFEST_VERSION 1
 
-struct pp_manifest_data {
-    const char *path;
-    uint64_t checksum;
-    uint64_t n_bins, n_sequences;
-    uint32_t capacity, align, max_tokens;
-    uint32_t max_images;  /* of a bin */
-    uint32_t max_patches; /* of a rank, of a bin's images; 0 if all images have
-                             the size that the plan assumes */
-    uint32_t max_clips, max_clip_rows; /* the same of a second encoder */
-};
-
 /* A plan that was tried. */
 struct pp_manifest_try {
     const char *placement, *schedule;
@@ -61,7 +50,7 @@ struct pp_manifest {
     struct pp_component *components;         /* n_components */
     size_t n_components;                     /* 0 if the model is not divided */
     const char *const *row_names; /* (rows) the components of each, or NULL */
-    struct pp_manifest_data data;
+    struct pp_plan_data data;
     struct pp_schedule schedule; /* on graph; valid with has_schedule */
     void *document;              /* the JSON value; private to lib/manifest */
 };
@@ -116,8 +105,7 @@ struct pp_layout pp_manifest_layout(const struct pp_manifest *m);
 int pp_manifest_set_components(struct pp_manifest *m,
                                const struct pp_component *components, size_t n,
                                struct pp_err *err) PP_MUST_USE;
-int pp_manifest_set_data(struct pp_manifest *m,
-                         const struct pp_manifest_data *data,
+int pp_manifest_set_data(struct pp_manifest *m, const struct pp_plan_data *data,
                          struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
                              struct pp_err *err) PP_MUST_USE;

@@ -146,9 +146,11 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
  * length, as many as make up its tokens. */
 struct pp_default_microbatch {
     int64_t tokens, seq_len; /* at least 1 each */
-    /* Images of a sequence, and patches of an image; 0 without an encoder. */
-    int64_t n_images, image_patches;
-    int64_t n_clips, clip_rows; /* of a second encoder, of audio */
+    /* For each encoder: images or clips of a sequence, and the rows of one; 0
+     * without that encoder. */
+    struct pp_item_counts {
+        int64_t n, rows;
+    } items[PP_MAX_ENCODERS];
 };
 
 /* Returns a microbatch of one sequence. */

@@ -50,6 +50,12 @@ static inline bool pp_layout_encodes(const struct pp_layout *l, int component)
     return component + 1 + l->generates < l->n_components;
 }
 
+/* Reports whether it is a generator. */
+static inline bool pp_layout_generates(const struct pp_layout *l, int component)
+{
+    return l->generates && component + 1 == l->n_components;
+}
+
 /* The place of a rank in its component. Components lie beside each other: they
  * share neither ranks nor rows. */
 struct pp_place {

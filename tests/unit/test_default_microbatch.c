@@ -41,7 +41,7 @@ static void test_slices(int64_t tokens, int64_t seq_len, int64_t n)
 int main(void)
 {
     const struct pp_default_microbatch one = pp_default_microbatch_of(100);
-    ok(one.tokens == 100 && one.seq_len == 100 && !one.n_images,
+    ok(one.tokens == 100 && one.seq_len == 100 && !one.items[0].n,
        "one sequence");
     ok(pp_default_microbatch_slice(&one, 0, 1).pairs == 5050,
        "its pairs are exact");

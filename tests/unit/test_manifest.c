@@ -137,9 +137,10 @@ static void test_own(void)
     ok(m.has_microbatch && m.microbatch.tokens == 96 &&
            m.microbatch.seq_len == 48,
        "microbatch");
-    ok(m.microbatch.n_images == 2 && m.microbatch.image_patches == 7,
+    ok(m.microbatch.items[0].n == 2 && m.microbatch.items[0].rows == 7,
        "its images");
-    ok(m.microbatch.n_clips == 3 && m.microbatch.clip_rows == 8, "its clips");
+    ok(m.microbatch.items[1].n == 3 && m.microbatch.items[1].rows == 8,
+       "its clips");
     is_int(m.mesh.pp, 2, "mesh");
     is_int(m.graph.n_stages, 2, "stages");
     is_int(m.graph.stages[0].n_outputs, 1, "the graph is connected");
@@ -317,7 +318,7 @@ static void test_setters(void)
             "an empty stage passes its input");
     ok(!set_schedule(&m, &err), "set a schedule: %s", err.text);
     ok(m.has_schedule && m.schedule.graph == &m.graph, "and see it");
-    struct pp_manifest_data data = {"p", 0xab, 5, 6, 100, 2, 99};
+    struct pp_plan_data data = {"p", 0xab, 5, 6, 100, 2, 99};
     ok(!pp_manifest_set_data(&m, &data, &err), "set data");
     ok(m.has_data && m.data.checksum == 0xab, "and see them");
     ok(!pp_manifest_add_history(&m, "t", "1", "", &err), "add history");
@@ -329,7 +330,7 @@ static void test_setters(void)
     ok(again.model.units[1].costs.fwd_flops[0] == 1.0 / 3, "reals are exact");
     ok(again.model.units[2].costs.params == UINT64_C(1) << 53, "integers too");
     is_int(again.schedule.channel_depth, 3, "the depth went along");
-    ok(again.microbatch.seq_len == 4 && !again.microbatch.n_images,
+    ok(again.microbatch.seq_len == 4 && !again.microbatch.items[0].n,
        "the microbatch too");
     free(text);
     pp_manifest_finish(&again);

@@ -107,28 +107,20 @@ size_t pp_bridge_rows(const struct pp_bridge *b)
     return positions_of(b, b->generates, b->dp) / r->cp / r->tp;
 }
 
-/* The rank that has a row, by its number in its row, and the row there. */
-struct row_place {
-    size_t number, row;
-};
-
-/* Returns the place of position `at` of a sequence of n, which begins at
- * `first` of the `tokens` of a data-parallel rank. The chunks of a
- * context-parallel rank are described in batch.h. */
-static struct row_place find_place(const struct pp_row_ranks *r, size_t dp,
-                                   size_t tokens, size_t first, size_t n,
-                                   size_t at)
+/* The chunks of a context-parallel rank are described in batch.h. */
+struct pp_row_place pp_row_place(const struct pp_row_ranks *r, size_t dp,
+                                 size_t tokens, size_t first, size_t n,
+                                 size_t at)
 {
-    size_t of_rank = tokens / r->cp, part = of_rank / r->tp;
-    size_t cp = 0, row = first + at;
+    size_t of_rank = tokens / r->cp, cp = 0, row = first + at;
     if (r->cp > 1) {
         size_t length = n / (2 * r->cp), chunk = at / length;
         bool low = chunk < r->cp;
         cp = low ? chunk : 2 * r->cp - 1 - chunk;
         row = first / r->cp + (low ? 0 : length) + at % length;
     }
-    return (struct row_place){(dp * r->cp + cp) * r->tp + row / part,
-                              row % part};
+    return (struct pp_row_place){
+        (dp * r->cp + cp) * r->tp + row / (of_rank / r->tp), row};
 }
 
 /* The rows of this rank. */
@@ -145,18 +137,18 @@ static void visit_rows(void *ctx, const struct sequence *s)
     if ((b->generates ? s->dp : s->lane) != b->dp)
         return;
     size_t of_lane = positions_of(b, false, s->lane);
-    size_t of_dp = positions_of(b, true, s->dp);
+    size_t of_dp = positions_of(b, true, s->dp), part = pp_bridge_rows(b);
     for (size_t at = 0; at < s->n; at++) {
-        struct row_place x =
-            find_place(&b->language, s->lane, of_lane, s->from, s->n, at);
-        struct row_place y =
-            find_place(&b->generator, s->dp, of_dp, s->to, s->n, at);
-        const struct row_place *here = b->generates ? &y : &x;
+        struct pp_row_place x =
+            pp_row_place(&b->language, s->lane, of_lane, s->from, s->n, at);
+        struct pp_row_place y =
+            pp_row_place(&b->generator, s->dp, of_dp, s->to, s->n, at);
+        const struct pp_row_place *here = b->generates ? &y : &x;
         size_t there = b->generates ? x.number : y.number;
         if (here->number != b->number)
             continue;
         if (r->places)
-            r->places[here->row] = (int32_t)r->at[there];
+            r->places[here->row % part] = (int32_t)r->at[there];
         r->at[there]++;
     }
 }

@@ -24,6 +24,18 @@ struct pp_row_ranks {
     size_t dp, cp, tp;
 };
 
+/* The rank that has a row: its number in its row of the schedule; and the row
+ * among those of the context-parallel rank. */
+struct pp_row_place {
+    size_t number, row;
+};
+
+/* Returns the place of position `at` of a sequence of n, which begins at
+ * `first` of the `tokens` of a data-parallel rank. */
+struct pp_row_place pp_row_place(const struct pp_row_ranks *r, size_t dp,
+                                 size_t tokens, size_t first, size_t n,
+                                 size_t at);
+
 struct pp_bridge {
     const struct pp_packed *packed;
     uint64_t first, end; /* places of the microbatches (pp_packed_place); those

@@ -25,11 +25,10 @@ static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
  * that each has of a buffer. */
 struct partners {
     struct pp_group group;
-    const size_t *bounds; /* rows; NULL: the one has all */
-    size_t bytes;         /* of a row, or of all */
-    bool forward;         /* features, and not their gradients */
-    bool generator;       /* at the other end, or here */
-    struct pp_image_work images;
+    const size_t *bounds;        /* rows; NULL: the one has all */
+    size_t bytes;                /* of a row, or of all */
+    bool forward;                /* features, and not their gradients */
+    struct pp_image_work images; /* without an encoder: one copy of a maker */
 };
 
 static struct partners partners_of(const struct pp_exec *e, int row)
@@ -42,15 +41,6 @@ static struct partners partners_of(const struct pp_exec *e, int row)
 static bool is_bridge(const struct pp_exec *e, int row)
 {
     return pp_layout_component(&e->env->layout, row) != e->env->place.component;
-}
-
-/* Reports whether the bridge to a row is that of a generator. */
-static bool is_generator(const struct pp_exec *e, int row)
-{
-    const struct pp_layout *l = &e->env->layout;
-    int last = l->n_components - 1;
-    return l->generates && (e->env->place.component == last ||
-                            pp_layout_component(l, row) == last);
 }
 
 /* Returns the encoder at one end of the bridge to a row. */
@@ -71,9 +61,11 @@ static struct partners divide(const struct pp_exec *e, struct pp_action a,
         return p;
     p.bounds = e->bounds;
     p.bytes = e->env->shard.model->hidden * e->env->kernels->element_bytes;
-    p.generator = is_generator(e, row);
-    if (p.generator) {
+    const struct pp_layout *l = &e->env->layout;
+    if (pp_layout_generates(l, e->env->place.component) ||
+        pp_layout_generates(l, pp_layout_component(l, row))) {
         const struct pp_bridge b = pp_exec_bridge(e, a);
+        p.images.copies = 1;
         pp_bridge_bounds(&b, e->bounds);
         return p;
     }
@@ -92,10 +84,6 @@ static struct message_part part_of(const struct partners *p, int partner)
     size_t k = (size_t)partner;
     if (!p->bounds)
         return (struct message_part){0, p->bytes};
-    if (p->generator)
-        return (struct message_part){p->bounds[k] * p->bytes,
-                                     (p->bounds[k + 1] - p->bounds[k]) *
-                                         p->bytes};
     if (p->forward && !pp_image_passes(&p->images, k))
         return (struct message_part){0, 0};
     const size_t *at = p->bounds + pp_image_part(&p->images, k);

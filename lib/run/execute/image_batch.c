@@ -259,18 +259,18 @@ static void place_feature(void *ctx, const struct pp_feature *f)
     struct placer *p = ctx;
     const struct pp_image_work *w = p->work;
     struct pp_image_batch *b = p->b;
-    if (w->takes && f->taker / w->tp == w->taker / w->tp)
-        p->ids[f->row] = -1;
-    if (w->takes && f->taker == w->taker) {
+    if (w->takes && f->taker.number / w->tp == w->taker / w->tp)
+        p->ids[f->taker.row] = -1;
+    if (w->takes && f->taker.number == w->taker) {
         b->token_rows[p->taken++] =
-            (int32_t)(f->row - w->taker % w->tp * p->rows);
+            (int32_t)(f->taker.row - w->taker % w->tp * p->rows);
         if (p->sorts)
-            b->in[f->maker * w->copies + f->taker % w->copies + 1]++;
+            b->in[f->maker * w->copies + f->taker.number % w->copies + 1]++;
     }
     if (p->sorts && f->maker == w->maker) {
-        bool sends = !w->takes || pp_image_passes(w, f->taker);
-        b->takers[p->made++] = sends ? (int32_t)f->taker : -1;
-        b->out[f->taker + 1] += sends;
+        bool sends = !w->takes || pp_image_passes(w, f->taker.number);
+        b->takers[p->made++] = sends ? (int32_t)f->taker.number : -1;
+        b->out[f->taker.number + 1] += sends;
     }
 }
 

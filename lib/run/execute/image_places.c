@@ -78,23 +78,14 @@ bool pp_image_walk_next(struct pp_image_walk *s)
     return true;
 }
 
-/* The chunks of a context-parallel rank are described in batch.h. */
-size_t pp_image_taker(const struct pp_image_work *w, size_t lane,
-                      const struct pp_bin *bin, size_t i, size_t place,
-                      size_t *row)
+struct pp_row_place pp_image_taker(const struct pp_image_work *w, size_t lane,
+                                   const struct pp_bin *bin, size_t i,
+                                   size_t place)
 {
     const int32_t *padded = bin->cu_seqlens_padded + i;
-    size_t of_rank = bin->tokens / w->cp, rank = 0;
-    *row = place;
-    if (w->cp > 1) {
-        size_t first = (size_t)padded[0], at = place - first;
-        size_t length = ((size_t)padded[1] - first) / (2 * w->cp);
-        size_t chunk = at / length;
-        bool low = chunk < w->cp;
-        rank = low ? chunk : 2 * w->cp - 1 - chunk;
-        *row = first / w->cp + (low ? 0 : length) + at % length;
-    }
-    return (lane * w->cp + rank) * w->tp + *row / (of_rank / w->tp);
+    const struct pp_row_ranks ranks = {w->n_lanes, w->cp, w->tp};
+    size_t first = (size_t)padded[0], n = (size_t)padded[1] - first;
+    return pp_row_place(&ranks, lane, bin->tokens, first, n, place - first);
 }
 
 /* The placeholders of a lane and the images for them. */
@@ -124,8 +115,8 @@ static bool visit_sequence(struct visitor *v, size_t i)
             v->left = pp_image_rows(of, v->walk.patches, PP_ROWS_FEATURES);
         }
         v->left--;
-        struct pp_feature f = {.maker = v->walk.maker};
-        f.taker = pp_image_taker(w, v->lane, &v->bin, i, at, &f.row);
+        const struct pp_feature f = {
+            v->walk.maker, pp_image_taker(w, v->lane, &v->bin, i, at)};
         v->visit(v->ctx, &f);
     }
     return true;
@@ -160,8 +151,8 @@ static void count_feature(void *ctx, const struct pp_feature *f)
 {
     const struct counter *c = ctx;
     if (c->work->makes && f->maker == c->work->maker)
-        c->at[f->taker]++;
-    if (!c->work->makes && f->taker == c->work->taker)
+        c->at[f->taker.number]++;
+    if (!c->work->makes && f->taker.number == c->work->taker)
         c->at[f->maker]++;
 }
 
@@ -179,7 +170,7 @@ void pp_image_bounds(const struct pp_image_work *w, const struct pp_model *m,
 static void count_taken(void *ctx, const struct pp_feature *f)
 {
     struct counter *c = ctx;
-    *c->at += f->taker == c->work->taker;
+    *c->at += f->taker.number == c->work->taker;
 }
 
 size_t pp_image_rows_of_rank(const struct pp_image_work *w,

@@ -17,6 +17,7 @@
 
 #include "data/packed.h"
 #include "model/edge.h"
+#include "run/execute/bridge_rows.h"
 #include "run/parts/env.h"
 
 /* The images of an encoder that concern a rank in an action. */
@@ -75,8 +76,8 @@ bool pp_image_walk_next(struct pp_image_walk *s);
 
 /* A feature and its token. */
 struct pp_feature {
-    size_t maker, taker;
-    size_t row; /* among those of the context-parallel rank of the token */
+    size_t maker;
+    struct pp_row_place taker;
 };
 typedef void pp_visit_feature_fn(void *ctx, const struct pp_feature *f);
 
@@ -85,11 +86,10 @@ typedef void pp_visit_feature_fn(void *ctx, const struct pp_feature *f);
 void pp_image_visit(const struct pp_image_work *w, const struct pp_model *m,
                     pp_visit_feature_fn *visit, void *ctx);
 
-/* Returns the taker of the token at a place of sequence i of a lane, and sets
- * its row. */
-size_t pp_image_taker(const struct pp_image_work *w, size_t lane,
-                      const struct pp_bin *bin, size_t i, size_t place,
-                      size_t *row);
+/* Returns the taker of the token at a place of sequence i of a lane. */
+struct pp_row_place pp_image_taker(const struct pp_image_work *w, size_t lane,
+                                   const struct pp_bin *bin, size_t i,
+                                   size_t place);
 
 /* Counts the features of a message with each maker or taker: those that this
  * maker has for each taker, or those that each maker has for this taker. bounds

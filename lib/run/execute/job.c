@@ -166,12 +166,6 @@ static bool takes_bridge(const struct pp_graph *g, const struct pp_layout *l,
                pp_layout_component(l, g->stages[n->inputs[0]].row);
 }
 
-/* Reports whether a generator on ranks of its own plays a row. */
-static bool plays_generator(const struct pp_layout *l, int row)
-{
-    return l->generates && pp_layout_component(l, row) + 1 == l->n_components;
-}
-
 /* Returns the room for features that a stage holds, in its workspace. */
 static size_t held_bytes(const struct pp_shard *shard,
                          const struct pp_unit_range *u,
@@ -210,7 +204,8 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                                    slices > 1 ? pp_job_longest(j, pass) : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
-        bool generates = plays_generator(&l, g->stages[s].row);
+        bool generates =
+            pp_layout_generates(&l, pp_layout_component(&l, g->stages[s].row));
         struct pp_shard own = language;
         if (generates)
             own.mesh = row_mesh(j, g->stages[s].row);

@@ -19,7 +19,7 @@ size_t pp_job_row_room(const struct pp_job *j, enum pp_job_pass pass, int row)
 {
     const struct pp_layout l = pp_job_layout(j);
     size_t room = pp_job_room(j, pass);
-    if (!l.generates || pp_layout_component(&l, row) + 1 < l.n_components)
+    if (!pp_layout_generates(&l, pp_layout_component(&l, row)))
         return room;
     return pp_layout_generated(&l, room, pp_job_longest(j, pass));
 }

@@ -19,11 +19,11 @@ static void put_axes(const struct numberer *n, size_t place, int32_t t,
                      int32_t row, int32_t column)
 {
     const struct pp_image_work *w = n->work;
-    size_t at;
-    if (pp_image_taker(w, w->lane, &n->bin, n->sequence, place, &at) / w->tp !=
-        w->taker / w->tp)
+    const struct pp_row_place at =
+        pp_image_taker(w, w->lane, &n->bin, n->sequence, place);
+    if (at.number / w->tp != w->taker / w->tp)
         return;
-    int32_t *to = n->axes + 3 * at;
+    int32_t *to = n->axes + 3 * at.row;
     to[0] = t;
     to[1] = row;
     to[2] = column;
