@@ -106,6 +106,12 @@ int planner_fill_manifest(const struct pp_split_plan *plan, const char *source,
 /* Notes what pprun cannot run of a plan. */
 void planner_say_runs(struct planner *p, struct pp_manifest *m);
 
+/* Writes the modules that Megatron-LM recomputes for a set of parts, each
+ * behind a space; none if it has none of the parts. */
+enum { PLANNER_MODULES = 96 };
+void planner_modules(const struct pp_model *m, enum pp_recompute r,
+                     char text[PLANNER_MODULES]);
+
 /* Prints the split as a layout of Megatron-LM, without a newline at the end. */
 int planner_print_layout(const struct pp_split_plan *plan, FILE *f,
                          struct pp_err *err) PP_MUST_USE;

@@ -30,6 +30,36 @@ int planner_fill_manifest(const struct pp_split_plan *plan, const char *source,
                : 0;
 }
 
+void planner_modules(const struct pp_model *m, enum pp_recompute r,
+                     char text[PLANNER_MODULES])
+{
+    const bool experts = m->moe.n_experts, latent = m->mla.kv_rank,
+               all = r == PP_RECOMPUTE_SELECTIVE, apart = experts || latent;
+    bool dense = false;
+    for (size_t i = 0; i < m->n_layers; i++)
+        dense |= !pp_layer_set_has(&m->moe.layers, i);
+    const struct {
+        const char *name;
+        bool used;
+    } modules[] = {
+        {"core_attn", (r & PP_AGAIN_ATTENTION) && !(all && apart)},
+        {"layernorm", (r & PP_AGAIN_NORMS) && apart},
+        {"moe_act",
+         (r & PP_AGAIN_EXPERT_ACT) && experts && !(r & PP_AGAIN_EXPERTS)},
+        {"mla_up_proj", ((r & PP_AGAIN_QKV) || all) && latent},
+        {"mlp", (r & PP_AGAIN_MLP) && dense},
+        {"shared_experts",
+         (r & PP_AGAIN_MLP) && m->moe.shared && !(r & PP_AGAIN_EXPERTS)},
+        {"moe", (r & PP_AGAIN_EXPERTS) && experts},
+    };
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (modules[i].used)
+            n += (size_t)snprintf(text + n, PLANNER_MODULES - n, " %s",
+                                  modules[i].name);
+}
+
 void planner_say_runs(struct planner *p, struct pp_manifest *m)
 {
     struct pp_err why = {0};

@@ -243,7 +243,8 @@ static int check_fixed(struct mesh_job *j, const struct pp_backend *b)
         .whole_state = f->zero == 0,
         .divided_weights = f->zero < 0 ? !(t->zero >> 1 & 1) : f->zero == 3,
         .cp_exchange = s->mesh.cp_exchange};
-    if (f->recompute == PP_RECOMPUTE_SELECTIVE && !t->selective)
+    if (f->recompute >= 0 && f->recompute < PP_N_RECOMPUTES &&
+        !pp_trainer_recomputes(t, pp_recompute_levels[f->recompute]))
         return tool_usage(&s->t, "--fix recompute: %s has 'none' and 'full'",
                           t->name);
     if (f->recompute == PP_N_RECOMPUTES && !t->modes)

@@ -48,7 +48,7 @@ int mesh_print_export(struct mesh_job *j, FILE *f) PP_MUST_USE;
 #define MESH_RESOLUTION 0.03
 
 /* Writes a mesh: "tp2 cp2 pp8x3 dp2". */
-enum { MESH_TEXT = 80 };
+enum { MESH_TEXT = 200 };
 void mesh_format(const struct pp_split_row *row, char text[MESH_TEXT]);
 
 /* Writes the recomputation of a row: "none", "selective" or by how many of its

@@ -85,7 +85,8 @@ static int print_megatron(struct mesh_job *j, FILE *f)
     const struct pp_mesh *m = &s->mesh;
     const struct pp_split_row *row = &j->found.rows[j->row - 1];
     enum pp_recompute mode = mode_of(&s->plan);
-    bool experts = s->model.moe.n_experts, latent = s->model.mla.kv_rank;
+    bool experts = s->model.moe.n_experts;
+    char modules[PLANNER_MODULES];
     fprintf(f, "--tensor-model-parallel-size %d\n", m->tp);
     if (m->tp > 1)
         fprintf(f, "--sequence-parallel\n");
@@ -119,12 +120,12 @@ static int print_megatron(struct mesh_job *j, FILE *f)
     if (mode == PP_RECOMPUTE_FULL)
         fprintf(f, "--recompute-granularity full\n--recompute-method uniform\n"
                    "--recompute-num-layers 1\n");
-    if (mode == PP_RECOMPUTE_SELECTIVE)
+    planner_modules(&s->model, mode, modules);
+    if (*modules && mode != PP_RECOMPUTE_FULL)
         fprintf(f,
                 "--recompute-granularity selective\n"
-                "--recompute-modules%s%s%s\n",
-                experts || latent ? " layernorm" : " core_attn",
-                experts ? " moe_act" : "", latent ? " mla_up_proj" : "");
+                "--recompute-modules%s\n",
+                modules);
     if (m->order != 0)
         fprintf(f, "--use-tp-pp-dp-mapping\n");
     fprintf(f, "--cross-entropy-loss-fusion\n");
@@ -160,6 +161,7 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
                  {"zb-interleaved", "InterleavedZeroBubble"},
                  {"zbv", "ZBVZeroBubble"},
                  {"dualpipev", "DualPipeV"}};
+    char set[PP_RECOMPUTE_TEXT];
     struct planner *s = &j->split;
     const struct pp_mesh *m = &s->mesh;
     const char *kind = NULL;
@@ -198,7 +200,7 @@ static int print_torchtitan(struct mesh_job *j, FILE *f)
             m->pp > 1 ? sequences * s->request.n_microbatches : sequences,
             j->global_batch, s->seq_len);
     fprintf(f, "activation-checkpoint:%s\n",
-            pp_recompute_names[mode_of(&s->plan)]);
+            pp_recompute_text(mode_of(&s->plan), set));
     return 0;
 }
 

@@ -33,7 +33,7 @@ static void add_point(struct mesh_job *j, const struct pp_mesh_point *p,
         .request = {.shard.mesh = p->mesh,
                     .n_chunks = 1,
                     .microbatch = {.tokens = p->micro_batch, .seq_len = 1}}};
-    char mesh[MESH_TEXT], need[32], text[200];
+    char mesh[MESH_TEXT], need[32], text[120 + MESH_TEXT];
     mesh_format(&row, mesh);
     pp_format_size(pp_size_of(p->need), need);
     snprintf(text, sizeof text, "%s, %s: %s %.4g s, %s", mesh,

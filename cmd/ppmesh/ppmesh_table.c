@@ -26,20 +26,31 @@ void mesh_format(const struct pp_split_row *row, char text[MESH_TEXT])
              m->divided_weights ? " z3" : "");
 }
 
+static enum pp_recompute mode_of(const struct pp_split_request *q, int64_t s)
+{
+    return q->stage_modes ? q->stage_modes[s] : q->recompute;
+}
+
 void mesh_format_modes(const struct pp_split_row *row, char text[MESH_TEXT])
 {
     const struct pp_split_request *q = &row->request;
     int64_t stages = q->n_ranks * q->n_chunks, n[PP_N_RECOMPUTES] = {0};
+    char set[PP_RECOMPUTE_TEXT];
+    size_t at = 0;
     for (int64_t s = 0; s < stages; s++)
-        n[q->stage_modes ? q->stage_modes[s] : q->recompute]++;
-    for (int r = 0; r < PP_N_RECOMPUTES; r++)
-        if (n[r] == stages) {
-            snprintf(text, MESH_TEXT, "%s", pp_recompute_names[r]);
+        for (int k = 0; k < PP_N_RECOMPUTES; k++)
+            n[k] += mode_of(q, s) == pp_recompute_levels[k];
+    for (int k = 0; k < PP_N_RECOMPUTES; k++)
+        if (n[k] == stages) {
+            pp_recompute_text(pp_recompute_levels[k], set);
+            snprintf(text, MESH_TEXT, "%s", set);
             return;
         }
-    snprintf(text, MESH_TEXT, "by stage: %d selective, %d full of %d",
-             (int)n[PP_RECOMPUTE_SELECTIVE], (int)n[PP_RECOMPUTE_FULL],
-             (int)stages);
+    for (int k = 1; k < PP_N_RECOMPUTES; k++)
+        at += (size_t)snprintf(text + at, MESH_TEXT - at, "%s%d %s",
+                               at ? ", " : "by stage: ", (int)n[k],
+                               pp_recompute_text(pp_recompute_levels[k], set));
+    snprintf(text + at, MESH_TEXT - at, " of %d", (int)stages);
 }
 
 /* The rates of a row. */
@@ -131,7 +142,7 @@ static int print_row(struct mesh_job *j, const char *label,
 {
     double shares[PP_N_MESH_SHARES];
     char mesh[MESH_TEXT], modes[MESH_TEXT], memory[32], tokens[PP_AXIS_TEXT],
-        reason[160], text[320] = "";
+        reason[160], text[320 + MESH_TEXT] = "";
     size_t n = 0;
     struct gains gains;
     const struct planner_speed v = speed_of(row);
@@ -224,7 +235,7 @@ int mesh_print_table(struct mesh_job *j, FILE *f)
 static int write_row(struct mesh_job *j, struct pp_json_writer *w,
                      const char *key, const struct pp_split_row *row)
 {
-    static const char *const modes[] = {"none", "selective", "full"};
+    char set[PP_RECOMPUTE_TEXT];
     const struct pp_mesh *m = &row->request.shard.mesh;
     const struct planner_speed v = speed_of(row);
     double shares[PP_N_MESH_SHARES];
@@ -249,10 +260,8 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
     pp_json_int(w, "microbatches", row->request.n_microbatches);
     pp_json_array(w, "recompute", PP_JSON_INLINE);
     for (int64_t s = 0; s < row->request.n_ranks * row->request.n_chunks; s++)
-        pp_json_string(
-            w, NULL,
-            modes[row->request.stage_modes ? row->request.stage_modes[s]
-                                           : row->request.recompute]);
+        pp_json_string(w, NULL,
+                       pp_recompute_text(mode_of(&row->request, s), set));
     pp_json_end(w);
     pp_json_string(w, "schedule", row->request.kind);
     pp_json_real(w, "step_seconds", row->step);

@@ -173,16 +173,15 @@ int ppsched_open_costs(struct ppsched *p)
     return ppsched_costs_init(p);
 }
 
-/* Refuses slices of stages that recompute in full, in terms of options. */
+/* Refuses slices of stages that recompute keys, in terms of options. */
 static int check_recompute(struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
     for (int s = 0; m->stages && s < m->graph.n_stages; s++)
-        if (m->graph.n_slices > 1 &&
-            m->stages[s].recompute == PP_RECOMPUTE_FULL)
+        if (m->graph.n_slices > 1 && (m->stages[s].recompute & PP_AGAIN_QKV))
             return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                           "%d slices: stage %d recomputes in full, so it "
-                           "keeps no keys and values for later slices; use "
+                           "%d slices: stage %d recomputes keys and values, so "
+                           "it keeps none for later slices; use "
                            "ppsplit --recompute selective",
                            m->graph.n_slices, s);
     return 0;

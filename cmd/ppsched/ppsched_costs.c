@@ -72,9 +72,8 @@ static double unit_act_rate(const struct ppsched *p,
                             int block)
 {
     const struct pp_plan_unit *u = &p->manifest.model.units[i];
-    const struct pp_plan_mode *mode = &u->modes[stage->recompute];
-    const double *act = mode->known ? mode->act_bytes : u->costs.act_bytes;
-    return act[block] * ppsched_items_scale(p, i);
+    return pp_plan_act_bytes(u, stage->recompute)[block] *
+           ppsched_items_scale(p, i);
 }
 
 /* Returns the bytes of a block of a stage for each row. */
@@ -182,8 +181,9 @@ static size_t workspace_of(const struct ppsched *p, int s, struct stage_rows r,
         struct pp_workspace w = u->workspace;
         w.token *= ppsched_items_scale(p, stage->first_unit + i) * n /
                    pp_mesh_sharers(&p->manifest.mesh);
-        w.token += (double)pp_bytes_of_rows(
-            u->modes[stage->recompute].workspace_bytes * n, 1);
+        const struct pp_plan_mode *mode = pp_plan_mode(u, stage->recompute);
+        if (mode)
+            w.token += (double)pp_bytes_of_rows(mode->workspace_bytes * n, 1);
         size_t bytes = pp_workspace_bytes(&w, rows, copied);
         most = bytes > most ? bytes : most;
     }

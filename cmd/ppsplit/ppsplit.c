@@ -212,20 +212,21 @@ static int heaviest_stage(const struct pp_split_plan *p, int rank)
 static void format_changes(const struct pp_split_plan *p, char *buf,
                            size_t bytes)
 {
-    char ranks[40] = "", recompute[40] = "", replicas[80] = "", limit[40] = "";
+    char ranks[40] = "", recompute[40 + PP_RECOMPUTE_TEXT] = "",
+         replicas[80] = "", limit[40] = "", set[PP_RECOMPUTE_TEXT];
     const struct pp_split_changes c = pp_split_plan_changes(p);
     if (c.even_experts)
         snprintf(limit, sizeof limit, ", or --expert-limit 1");
     if (c.recompute)
         snprintf(recompute, sizeof recompute, ", or --recompute %s",
-                 c.recompute);
+                 pp_recompute_text(c.recompute, set));
     if (c.n_replicas > 1)
         snprintf(replicas, sizeof replicas, ", or --dp %" PRId64 " (ZeRO-%d)",
                  c.n_replicas,
                  p->run.request->shard.mesh.divided_weights ? 3 : 1);
     if (c.n_ranks > 0)
         snprintf(ranks, sizeof ranks, ", or -p %" PRId64, c.n_ranks);
-    char all[200];
+    char all[sizeof limit + sizeof recompute + sizeof replicas + sizeof ranks];
     snprintf(all, sizeof all, "%s%s%s%s", limit, recompute, replicas, ranks);
     if (!*all)
         snprintf(buf, bytes,
@@ -245,7 +246,7 @@ static bool is_undecided(const struct pp_split_run *run)
 static int check_memory(struct split_job *j)
 {
     const struct pp_split_plan *p = &j->p.plan;
-    char text[4][32], advice[240];
+    char text[4][32], advice[400];
     if (j->p.memory_bytes == 0 || pp_split_plan_fits(p))
         return 0;
     if (is_undecided(&p->run))

@@ -65,6 +65,8 @@ struct split_options {
     int64_t n_microbatches;
     enum pp_recompute recompute; /* one mode for all units */
     const char *recompute_list;  /* per stage */
+    enum pp_recompute *sets;     /* that it names */
+    size_t n_sets;
     bool recompute_auto, models;
     enum split_export export;
     const char *compare, *svg;          /* kinds; a file */

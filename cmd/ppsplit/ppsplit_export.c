@@ -34,10 +34,16 @@ static bool recomputes(const void *plan, char text[TOOL_CHOICE])
     enum pp_recompute first = pp_split_stage_mode(&j->p.plan, 0);
     while (s < n && pp_split_stage_mode(&j->p.plan, s) == PP_RECOMPUTE_NONE)
         s++;
+    char set[PP_RECOMPUTE_TEXT], modules[PLANNER_MODULES] = "";
     while (same < n && pp_split_stage_mode(&j->p.plan, same) == first)
         same++;
-    snprintf(text, TOOL_CHOICE, "recomputation (%s)",
-             same == n ? pp_recompute_names[first] : "by stage");
+    pp_recompute_text(first, set);
+    if (j->o.export == SPLIT_EXPORT_MEGATRON && first != PP_RECOMPUTE_FULL)
+        planner_modules(&j->p.model, first, modules);
+    snprintf(text, TOOL_CHOICE, "recomputation (%.48s%s%.32s)",
+             same == n ? set : "by stage",
+             same == n && *modules ? ": --recompute-modules" : "",
+             same == n ? modules : "");
     return s < n;
 }
 

@@ -147,19 +147,20 @@ int split_read_speeds(struct split_job *j)
 
 int split_read_modes(struct split_job *j)
 {
-    size_t n = 0;
+    size_t n = j->o.n_sets;
+    for (size_t i = 0; i < n && j->p.model.table; i++)
+        if (j->o.sets[i] != PP_RECOMPUTE_SELECTIVE &&
+            j->o.sets[i] != PP_RECOMPUTE_FULL && j->o.sets[i])
+            return tool_usage(&j->p.t,
+                              "--recompute: of a model that is estimated only "
+                              "'selective' and 'full' are known");
     if (!j->o.recompute_list)
         return 0;
-    char *text = pp_arena_strdup(&j->p.arena, j->o.recompute_list);
-    j->stage_modes =
-        pp_arena_alloc(&j->p.arena, j->n_stages, sizeof *j->stage_modes);
-    for (char *item; (item = strsep(&text, ",")); n++)
-        if (n < j->n_stages) /* the words were checked with the options */
-            (void)pp_recompute_find(item, &j->stage_modes[n]);
     if (n != j->n_stages)
         return tool_usage(&j->p.t,
                           "--recompute: '%s' is for %zu stages, not %zu",
                           j->o.recompute_list, n, j->n_stages);
+    j->stage_modes = j->o.sets;
     return 0;
 }
 

@@ -15,8 +15,9 @@ static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const stages_words[] = {"single", "multi", NULL};
 static const char *const round_words[] = {"up", "down", NULL};
-static const char *const recompute_words[] = {"none", "selective", "full",
-                                              "auto", NULL};
+static const char *const recompute_words[] = {
+    "none",    "selective", "full", "norms",      "attention", "qkv",  "latent",
+    "outputs", "mlp_act",   "mlp",  "expert_act", "experts",   "auto", NULL};
 
 static int set_method(struct split_job *j, int method)
 {
@@ -86,23 +87,38 @@ static int parse_rate(struct tool *t, const struct tool_option *o,
                          (double *)((char *)t->base + o->at), &t->err);
 }
 
-/* Reads a mode, a list of modes per stage, or auto. */
+/* Reads names of sets with '+' between them. */
+static int parse_set(struct tool *t, char *text, enum pp_recompute *set)
+{
+    unsigned all = 0;
+    for (char *item; (item = strsep(&text, "+"));) {
+        int i = tool_word(t, "--recompute", item, pp_recompute_names);
+        if (i < 0)
+            return -1;
+        all |= pp_recompute_sets[i];
+    }
+    *set = (enum pp_recompute)all;
+    return 0;
+}
+
+/* Reads a set, a list of sets per stage, or auto. */
 static int parse_recompute(struct tool *t, const struct tool_option *o,
                            const char *arg)
 {
     struct split_job *j = t->base;
     char *text = pp_arena_strdup(&j->p.arena, arg);
+    size_t n = 0;
     (void)o;
     j->o.recompute = PP_RECOMPUTE_NONE;
     j->o.recompute_auto = !strcmp(arg, "auto");
     j->o.recompute_list = strchr(arg, ',') ? arg : NULL;
-    for (char *item; !j->o.recompute_auto && (item = strsep(&text, ","));) {
-        int mode = tool_word(t, "--recompute", item, pp_recompute_names);
-        if (mode < 0)
+    j->o.sets = pp_arena_alloc(&j->p.arena, strlen(arg) + 1, sizeof *j->o.sets);
+    for (char *item; !j->o.recompute_auto && (item = strsep(&text, ","));)
+        if (parse_set(t, item, &j->o.sets[n++]))
             return -1;
-        if (!j->o.recompute_list)
-            j->o.recompute = (enum pp_recompute)mode;
-    }
+    if (n == 1)
+        j->o.recompute = j->o.sets[0];
+    j->o.n_sets = n;
     return 0;
 }
 
@@ -251,7 +267,7 @@ const struct tool_option split_options[] = {
     {.group = "Memory"},
     {PLANNER_MEMORY},
     {PLANNER_OBJECTIVE},
-    {0, "recompute", "MODE", "none, selective, full, a list by stage, or auto",
+    {0, "recompute", "MODE", "none, selective, full, parts, by stage, or auto",
      .words = recompute_words, .parse = parse_recompute},
 
     {.group = "Split"},
@@ -328,6 +344,37 @@ static int set_source(struct split_job *j, int argc, char **argv)
     return 0;
 }
 
+/* Checks the sets of stages: that the trainer and the model have them, and that
+ * a manifest can hold their costs. */
+static int check_sets(struct split_job *j)
+{
+    const struct pp_trainer *trainer = j->p.trainer;
+    struct tool *t = &j->p.t;
+    size_t n_different = 0;
+    for (size_t i = 0; i < j->o.n_sets; i++) {
+        enum pp_recompute r = j->o.sets[i];
+        char text[PP_RECOMPUTE_TEXT];
+        bool again = false;
+        for (size_t k = 0; k < i; k++)
+            again |= j->o.sets[k] == r;
+        n_different += r && !again;
+        if (n_different > PP_MOST_MODES)
+            return tool_usage(t, "--recompute: stages have more than %d sets",
+                              PP_MOST_MODES);
+        if (pp_trainer_recomputes(trainer, r))
+            continue;
+        if (trainer->parts)
+            return tool_usage(
+                t, "--recompute: %s does not recompute %s alone", trainer->name,
+                pp_recompute_text((enum pp_recompute)(r & ~trainer->parts),
+                                  text));
+        return tool_usage(t, "--recompute: %s has 'none'%s and 'full'",
+                          trainer->name,
+                          trainer->selective ? ", 'selective'" : "");
+    }
+    return 0;
+}
+
 static int check_recompute(struct split_job *j)
 {
     struct tool *t = &j->p.t;
@@ -338,9 +385,8 @@ static int check_recompute(struct split_job *j)
     if (j->o.search_order && by_stage)
         return tool_usage(t, "-s auto needs one mode of --recompute for all "
                              "stages");
-    if (j->o.recompute == PP_RECOMPUTE_SELECTIVE && !j->p.trainer->selective)
-        return tool_usage(t, "--recompute: %s has 'none' and 'full'",
-                          j->p.trainer->name);
+    if (check_sets(j))
+        return -1;
     if (by_stage && !j->o.recompute_auto && !j->p.trainer->modes)
         return tool_usage(t,
                           "--recompute: '%s', but all stages of %s have one "

@@ -434,7 +434,7 @@ static int print_speed(const struct pp_split_plan *plan, FILE *f,
     return 0;
 }
 
-enum { ITEM = 32, MOST_RUNS = 8 };
+enum { ITEM = PP_RECOMPUTE_TEXT, MOST_RUNS = 8 };
 
 typedef void (*format_item)(const struct pp_split_plan *plan, int i,
                             char buf[ITEM]);
@@ -498,8 +498,9 @@ static void format_share(const struct pp_split_plan *plan, int rank,
 static void format_mode(const struct pp_split_plan *plan, int stage,
                         char buf[ITEM])
 {
+    char text[PP_RECOMPUTE_TEXT];
     snprintf(buf, ITEM, "%s",
-             pp_recompute_names[pp_split_stage_mode(plan, stage)]);
+             pp_recompute_text(pp_split_stage_mode(plan, stage), text));
 }
 
 /* Prints the shares of the memory limit: of all ranks, or of the fullest and

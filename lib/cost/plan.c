@@ -3,19 +3,35 @@
 
 #include "model/vision.h"
 
+const struct pp_plan_mode *pp_plan_mode(const struct pp_plan_unit *u,
+                                        enum pp_recompute r)
+{
+    for (size_t k = 0; r && k < PP_MOST_MODES; k++)
+        if (u->modes[k].recompute == r)
+            return &u->modes[k];
+    return NULL;
+}
+
+const double *pp_plan_act_bytes(const struct pp_plan_unit *u,
+                                enum pp_recompute r)
+{
+    const struct pp_plan_mode *mode = pp_plan_mode(u, r);
+    return mode ? mode->act_bytes : u->costs.act_bytes;
+}
+
 void pp_plan_stage_add(struct pp_plan_stage *s, const struct pp_plan_unit *u)
 {
-    const struct pp_plan_mode *mode = &u->modes[s->recompute];
-    const double *act = mode->known ? mode->act_bytes : u->costs.act_bytes;
+    const struct pp_plan_mode *mode = pp_plan_mode(u, s->recompute);
+    const double *act = pp_plan_act_bytes(u, s->recompute);
     s->costs.params += u->costs.params;
     s->trained_params += u->role == PP_ROLE_TRAINED ? u->costs.params : 0;
     for (int k = 0; k < 2; k++) {
         s->costs.fwd_flops[k] += u->costs.fwd_flops[k];
-        s->recompute_flops[k] += mode->recompute_flops[k];
+        s->recompute_flops[k] += mode ? mode->recompute_flops[k] : 0;
     }
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         s->costs.act_bytes[k] += act[k];
-    if (mode->workspace_bytes > s->workspace_bytes)
+    if (mode && mode->workspace_bytes > s->workspace_bytes)
         s->workspace_bytes = mode->workspace_bytes;
     s->costs.out_bytes = u->costs.out_bytes;
     s->state_bytes += u->state_bytes;

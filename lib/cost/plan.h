@@ -22,11 +22,14 @@
 
 /* Costs of a unit in a stage that recomputes. */
 struct pp_plan_mode {
-    bool known;
-    double recompute_flops[2]; /* added to the cost of I; see pp_unit_costs */
+    enum pp_recompute recompute; /* none: this is no mode */
+    double recompute_flops[2];   /* added to the cost of I; see pp_unit_costs */
     double act_bytes[PP_N_SAVED_BLOCKS];
     double workspace_bytes; /* per token, within one F, I or B */
 };
+
+/* The sets of recomputation that the stages of a plan have at most. */
+enum { PP_MOST_MODES = 8 };
 
 /* Costs and sizes of one unit, as coefficients. */
 struct pp_plan_unit {
@@ -39,9 +42,8 @@ struct pp_plan_unit {
     double frozen_flops; /* of fwd_flops: W lacks them (pp_flops) */
     struct pp_workspace workspace; /* for each row of a rank; without what a
                                       mode recomputes */
-    /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known
-     * changes nothing. */
-    struct pp_plan_mode modes[PP_N_RECOMPUTES];
+    /* Those that stages use, in rising order of their bits. */
+    struct pp_plan_mode modes[PP_MOST_MODES];
 };
 
 /* Adapters, if there are any. */
@@ -91,6 +93,14 @@ struct pp_plan_stage {
     double fixed_bytes; /* that another trainer holds whatever the rank computes
                          */
 };
+
+/* Returns the costs of a unit that a set changes, or NULL. */
+const struct pp_plan_mode *pp_plan_mode(const struct pp_plan_unit *u,
+                                        enum pp_recompute r);
+
+/* Returns the activations that a unit saves under a set, by block. */
+const double *pp_plan_act_bytes(const struct pp_plan_unit *u,
+                                enum pp_recompute r);
 
 /* Adds the costs of u to the sums of a stage whose recompute is set. */
 void pp_plan_stage_add(struct pp_plan_stage *s, const struct pp_plan_unit *u);

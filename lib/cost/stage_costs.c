@@ -17,8 +17,9 @@
 static double recompute_time(const struct pp_plan_unit *u, enum pp_recompute r,
                              const struct pp_unit_seconds *t, int k)
 {
+    const struct pp_plan_mode *mode = pp_plan_mode(u, r);
     double all = u->costs.fwd_flops[k];
-    return all > 0 ? t->fwd[k] * u->modes[r].recompute_flops[k] / all : 0;
+    return mode && all > 0 ? t->fwd[k] * mode->recompute_flops[k] / all : 0;
 }
 
 static void add_seconds(struct pp_unit_seconds *to,

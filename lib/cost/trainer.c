@@ -26,7 +26,7 @@ const struct pp_trainer pp_trainers[] = {
      .cp_exchanges = ALL_EXCHANGES,
      .experts = true,
      .modes = true,
-     .selective = true,
+     .parts = PP_RECOMPUTE_FULL,
      .exchanges = {.input = 2, .weight = 2, .expert_weight = 1, .a2a_input = 2},
      .buckets = PP_BUCKETS_LAYERS,
      .keeps_messages = true,
@@ -45,6 +45,9 @@ const struct pp_trainer pp_trainers[] = {
      .orders = TP_CP_DP_PP | TP_CP_PP_DP,
      .experts = true,
      .selective = true,
+     .parts = PP_AGAIN_NORMS | PP_AGAIN_ATTENTION | PP_AGAIN_QKV |
+              PP_AGAIN_MLP | PP_AGAIN_MLP_ACT | PP_AGAIN_EXPERTS |
+              PP_AGAIN_EXPERT_ACT,
      .usual_exchange = PP_CP_RING,
      .layout = true,
      .gpu = true,
@@ -109,6 +112,12 @@ unsigned pp_trainer_beside(const struct pp_trainer *t, bool gpu)
 }
 
 /* --- what a trainer takes --- */
+
+bool pp_trainer_recomputes(const struct pp_trainer *t, enum pp_recompute r)
+{
+    return !r || r == PP_RECOMPUTE_FULL ||
+           (r == PP_RECOMPUTE_SELECTIVE && t->selective) || !(r & ~t->parts);
+}
 
 static bool lists(const char *const *names, const char *name)
 {

@@ -52,7 +52,8 @@ struct pp_trainer {
     unsigned orders;       /* of axes (mesh.h); 0: all */
     bool experts;          /* expert-parallel ranks */
     bool modes;            /* stages may recompute each in its own mode */
-    bool selective;        /* it recomputes selectively, too */
+    bool selective;        /* it recomputes selectively, too ... */
+    unsigned parts;        /* ... and any set of these parts */
     enum pp_cp_exchange usual_exchange;
     bool layout; /* stages are whole layers, as Megatron-LM's layouts */
     bool gpu;    /* on GPUs in bf16 alone */
@@ -86,6 +87,9 @@ void pp_trainer_names(const char *names[PP_MAX_TRAINERS]);
 
 /* Returns the trainer of that name, or NULL. A NULL name is pprun's. */
 const struct pp_trainer *pp_trainer_find(const char *name);
+
+/* Reports whether it has a set of recomputation. */
+bool pp_trainer_recomputes(const struct pp_trainer *t, enum pp_recompute r);
 
 /* An order of work for a trainer. */
 struct pp_trainer_order {

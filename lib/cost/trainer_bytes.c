@@ -99,19 +99,40 @@ static double bytes_of(const struct saved *s, size_t slot)
            (x->is_statistic ? s->wide : s->element);
 }
 
-/* Reports whether a layer that recomputes keeps a tensor. Selective recomputes
- * what Megatron-LM can without a product of the MLP: --recompute-modules
- * layernorm moe_act mla_up_proj. A norm in one module with a product is not
- * recomputed. */
+/* Reports whether a layer that recomputes keeps a tensor, with
+ * --recompute-modules layernorm for norms, mla_up_proj for qkv, mlp and
+ * shared_experts for mlp, moe_act for expert_act and moe for experts. A norm in
+ * one module with a product is not recomputed, nor is an activation without the
+ * product before it, and attention keeps its output for the next product.
+ * Selective has what needs no product of an MLP: mla_up_proj, too. */
 static bool is_kept(const struct saved *s, size_t slot, enum pp_recompute r)
 {
+    bool mlp = r & PP_AGAIN_MLP, experts = r & PP_AGAIN_EXPERTS;
     if (s->u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE)
         return true;
     if (r == PP_RECOMPUTE_FULL)
         return slot == PP_S_X;
-    return !((slot == PP_S_NORM1 && s->latent) ||
-             (slot == PP_S_NORM2 && s->experts) ||
-             (slot == PP_S_QKV && s->latent) || slot == PP_S_EXPERT_ACT);
+    switch (slot) {
+    case PP_S_NORM1:
+        return !s->latent || !(r & PP_AGAIN_NORMS);
+    case PP_S_NORM2:
+        return s->experts ? !(r & PP_AGAIN_NORMS) : !mlp;
+    case PP_S_QKV:
+        return !s->latent || !(r & PP_AGAIN_QKV || r == PP_RECOMPUTE_SELECTIVE);
+    case PP_S_GATE_UP:
+    case PP_S_ACT:
+        return !mlp && !(s->experts && experts);
+    case PP_S_EXPERT_ACT:
+        return !experts && !(r & PP_AGAIN_EXPERT_ACT);
+    case PP_S_EXPERT_GATE_UP:
+    case PP_S_PROBS:
+    case PP_S_ROUTING:
+    case PP_S_WEIGHT:
+    case PP_S_SHARED_WEIGHT:
+        return !experts;
+    default:
+        return true;
+    }
 }
 
 /* Returns the bytes that a unit keeps for each row. Rows of experts are kept as
@@ -125,7 +146,8 @@ static double kept_bytes(const struct saved *s, enum pp_recompute r)
     for (size_t slot = 0; slot < s->n; slot++)
         sum += is_kept(s, slot, r) ? bytes_of(s, slot) : 0;
     if (layer && r != PP_RECOMPUTE_FULL) {
-        sum += s->arrivals * s->element + bytes_of(s, PP_S_PROBS);
+        if (!(r & PP_AGAIN_EXPERTS))
+            sum += s->arrivals * s->element + bytes_of(s, PP_S_PROBS);
         if (x->cp > 1 && x->cp_exchange != PP_CP_RING)
             sum += bytes_of(s, PP_S_ATTN);
     }

@@ -144,7 +144,7 @@ static void scale_unit(const struct join *j, struct pp_plan_unit *u)
     u->workspace.token *= j->tokens * j->rows;
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         u->costs.act_bytes[k] *= j->tokens;
-    for (int r = 0; r < PP_N_RECOMPUTES; r++)
+    for (int r = 0; r < PP_MOST_MODES; r++)
         scale_mode(j, &u->modes[r]);
 }
 

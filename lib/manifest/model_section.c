@@ -74,15 +74,50 @@ static const struct pp_doc_field mode_fields[] = {
 };
 #undef AT
 
-#define AT(member) PP_AT(struct pp_plan_unit, member)
-static const struct pp_doc_field modes_fields[] = {
-    {"selective", PP_OBJECT, PP_OPTIONAL, AT(modes[PP_RECOMPUTE_SELECTIVE]),
-     .flagged = true, .fields = mode_fields},
-    {"full", PP_OBJECT, PP_OPTIONAL, AT(modes[PP_RECOMPUTE_FULL]),
-     .flagged = true, .fields = mode_fields},
-    {NULL},
-};
+/* Reads an object whose keys are sets. */
+static int read_modes(const struct pp_value *at, void *record)
+{
+    struct pp_plan_mode *modes = record;
+    size_t n = 0;
+    const char *key;
+    json_t *value;
+    if (pp_value_is_object(at))
+        return -1;
+    json_object_foreach(at->value, key, value)
+    {
+        struct pp_value member;
+        enum pp_recompute r;
+        if (!strncmp(key, "x-", 2))
+            continue;
+        if (!pp_recompute_find(key, &r) || !r)
+            return pp_value_fail(at, "'%.*s' is not a known key",
+                                 PP_VALUE_QUOTE, key);
+        if (n == PP_MOST_MODES)
+            return pp_value_fail(at, "it has more than %d sets", PP_MOST_MODES);
+        (void)pp_value_find(at, key, &member);
+        modes[n].recompute = r;
+        if (pp_fields_read(&member, mode_fields, &modes[n++]))
+            return -1;
+    }
+    return 0;
+}
 
+static void put_modes(json_t *o, const char *key, const void *record)
+{
+    const struct pp_plan_mode *modes = record;
+    json_t *all = json_object();
+    struct pp_err none = {0}; /* the fields are numbers */
+    char text[PP_RECOMPUTE_TEXT];
+    for (size_t k = 0; k < PP_MOST_MODES && modes[k].recompute; k++)
+        pp_put(all, pp_recompute_text(modes[k].recompute, text),
+               pp_fields_write(mode_fields, &modes[k], &none));
+    if (json_object_size(all))
+        pp_put(o, key, all);
+    else
+        json_decref(all);
+}
+
+#define AT(member) PP_AT(struct pp_plan_unit, member)
 static const struct pp_doc_field unit_fields[] = {
     {"fqn", PP_STRING, PP_NEEDED, AT(fqn)},
     {"params", PP_INTEGER, PP_NEEDED, AT(costs.params), 0, PP_MAX_COUNT},
@@ -91,7 +126,8 @@ static const struct pp_doc_field unit_fields[] = {
     {"out_bytes", PP_REAL, PP_NEEDED, AT(costs.out_bytes), COST},
     {"state_bytes"}, /* read_state reads both */
     {"weight_bytes"},
-    {"recompute", PP_OBJECT, PP_OPTIONAL, .fields = modes_fields},
+    {"recompute", PP_OWN, PP_OPTIONAL, AT(modes), .read = read_modes,
+     .put = put_modes},
     {"workspace_bytes", PP_OWN, PP_OPTIONAL, AT(workspace),
      .read = pp_read_workspace, .put = put_workspace},
     {"frozen_flops", PP_REAL, PP_OPTIONAL, AT(frozen_flops), COST},
@@ -163,7 +199,7 @@ const struct pp_doc_field pp_model_fields[] = {
 static bool is_known(const struct pp_plan_model *model, enum pp_recompute r)
 {
     for (size_t i = 0; i < model->n_units; i++)
-        if (model->units[i].modes[r].known)
+        if (pp_plan_mode(&model->units[i], r))
             return true;
     return false;
 }
@@ -172,13 +208,14 @@ int pp_check_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
                         enum pp_recompute mode)
 {
     struct pp_value member;
+    char text[PP_RECOMPUTE_TEXT];
     if (mode == PP_RECOMPUTE_NONE || !m->has_model || is_known(&m->model, mode))
         return 0;
     pp_value_find(at, "recompute", &member);
     return pp_value_fail(&member,
                          "no unit has costs for '%s'; split the model "
                          "again with this recomputation",
-                         pp_recompute_names[mode]);
+                         pp_recompute_text(mode, text));
 }
 
 /* All units have state_bytes or none has. */

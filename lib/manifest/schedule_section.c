@@ -84,13 +84,13 @@ static int read_rows(const struct pp_value *at, struct pp_schedule *s)
 }
 
 /* A slice reads keys and values of the slices before it, in I too. A stage that
- * recomputes in full saves its input only and does not have them. */
+ * recomputes them does not have them. */
 static int check_slices(const struct pp_value *at, int slices,
                         const struct pp_manifest *m)
 {
     struct pp_value member;
     for (int s = 0; slices > 1 && s < m->graph.n_stages; s++)
-        if (m->stages[s].recompute == PP_RECOMPUTE_FULL) {
+        if (m->stages[s].recompute & PP_AGAIN_QKV) {
             pp_value_find(at, "slices", &member);
             return pp_value_fail(&member,
                                  "'%d' slices need the keys and values that "

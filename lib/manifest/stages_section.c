@@ -19,6 +19,27 @@ struct stage {
     struct pp_plan_stage sums;
 };
 
+static int read_recompute(const struct pp_value *at, void *set)
+{
+    const char *text;
+    if (pp_value_text(at, &text))
+        return -1;
+    return pp_recompute_find(text, set)
+               ? 0
+               : pp_value_fail(at,
+                               "'%.*s' is not 'none', 'selective', 'full' or "
+                               "parts with '+' between them",
+                               PP_VALUE_QUOTE, text);
+}
+
+static void put_recompute(json_t *o, const char *key, const void *set)
+{
+    const enum pp_recompute r = *(const enum pp_recompute *)set;
+    char text[PP_RECOMPUTE_TEXT];
+    if (r)
+        pp_put(o, key, json_string(pp_recompute_text(r, text)));
+}
+
 /* Costs follow from the units of a model, and need not be there. */
 #define AT(member) PP_AT(struct stage, member)
 #define COST .most = PP_MAX_COST
@@ -36,8 +57,8 @@ const struct pp_doc_field pp_stage_fields[] = {
     {"passing_bytes", PP_REAL, PP_ALWAYS, AT(sums.workspace_bytes), COST},
     {"out_bytes", PP_REAL, PP_ALWAYS, AT(sums.costs.out_bytes), COST},
     {"fixed_bytes", PP_REAL, PP_OPTIONAL, AT(sums.fixed_bytes), COST},
-    {"recompute", PP_CHOICE, PP_OPTIONAL, AT(sums.recompute),
-     .words = pp_recompute_names, .list = "'none', 'selective' or 'full'"},
+    {"recompute", PP_OWN, PP_OPTIONAL, AT(sums.recompute),
+     .read = read_recompute, .put = put_recompute},
     {"units"},
     {NULL},
 };

@@ -155,9 +155,9 @@ static bool is_taken(const struct mesh_search *x, const struct pp_mesh *m)
  * any modes. */
 static bool has_mode(const struct mesh_search *x, int mode)
 {
-    return mode == PP_N_RECOMPUTES          ? x->trainer->modes
-           : mode == PP_RECOMPUTE_SELECTIVE ? x->trainer->selective
-                                            : true;
+    return mode == PP_N_RECOMPUTES
+               ? x->trainer->modes
+               : pp_trainer_recomputes(x->trainer, pp_recompute_levels[mode]);
 }
 
 static bool is_fixed(int64_t fixed, int64_t value)
@@ -272,11 +272,8 @@ static void add_shape(struct mesh_search *x, const struct node *of,
         if ((only >= 0 && mode != only) || !has_mode(x, mode))
             continue;
         struct pp_mesh_least l =
-            mode == PP_N_RECOMPUTES
-                ? any
-                : pp_mesh_shape_least(shape, b, (enum pp_recompute)mode);
-        bool enough = only < 0 && has_mode(x, PP_N_RECOMPUTES) &&
-                      mode == PP_RECOMPUTE_NONE &&
+            mode == PP_N_RECOMPUTES ? any : pp_mesh_shape_least(shape, b, mode);
+        bool enough = only < 0 && has_mode(x, PP_N_RECOMPUTES) && mode == 0 &&
                       l.estimate <= any.estimate * (1 + 1e-3);
         if (enough)
             l.bound = fmin(l.bound, any.bound);
@@ -466,7 +463,7 @@ static void add_modes(struct mesh_search *x, struct node n)
     for (n.mode = 0; n.mode <= PP_N_RECOMPUTES; n.mode++) {
         struct node of_mode = n;
         of_mode.stands = false;
-        if (n.mode != PP_RECOMPUTE_NONE && has_mode(x, n.mode))
+        if (n.mode != 0 && has_mode(x, n.mode))
             add_node(x, of_mode);
     }
 }
@@ -484,8 +481,7 @@ static void plan_node(struct mesh_search *x, const struct node *n)
     q.brief = true;
     q.plan_buffers = true;
     q.recompute_auto = n->mode == PP_N_RECOMPUTES;
-    q.recompute =
-        q.recompute_auto ? PP_RECOMPUTE_NONE : (enum pp_recompute)n->mode;
+    q.recompute = pp_recompute_levels[q.recompute_auto ? 0 : n->mode];
     set_profile(x, &x->found->arena, &q);
     plan_row(&q, &x->found->arena, &row);
     x->found->n_plans++;
@@ -526,14 +522,14 @@ static const size_t *even_bounds(const struct pp_model *m, size_t pp,
 
 /* Plans 1f1b on an even split with a mode. */
 static void plan_evenly(struct mesh_search *x, const struct mesh_candidate *c,
-                        enum pp_recompute mode, struct pp_split_row *row)
+                        int mode, struct pp_split_row *row)
 {
     struct pp_arena *a = &x->found->arena;
     struct pp_split_request q = request_of(x, c);
     q.kind = "1f1b";
     q.n_chunks = 1;
     q.plan_buffers = true;
-    q.recompute = mode;
+    q.recompute = pp_recompute_levels[mode];
     set_profile(x, a, &q);
     q.bounds = even_bounds(q.shard.model, (size_t)c->mesh.pp, a);
     plan_row(&q, a, row);
@@ -586,7 +582,7 @@ static void plan_obvious(struct mesh_search *x)
         for (int mode = 0; mode < PP_N_RECOMPUTES; mode++) {
             if (!has_mode(x, mode))
                 continue;
-            plan_evenly(x, &c, (enum pp_recompute)mode, &x->found->obvious);
+            plan_evenly(x, &c, mode, &x->found->obvious);
             if (x->found->obvious.fits)
                 return;
             keep_nearest(x, &x->found->obvious);

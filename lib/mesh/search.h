@@ -32,8 +32,8 @@ struct pp_mesh_fixed {
     int zero;            /* -1: any */
     int order;           /* -1: any with tp fastest */
     int experts_over_tp; /* -1: any */
-    int recompute;       /* a mode, PP_N_RECOMPUTES for any by stage; -1: any */
-    int64_t micro_batch; /* sequences */
+    int recompute; /* a level, PP_N_RECOMPUTES for any by stage; -1: any */
+    int64_t micro_batch;                       /* sequences */
     const struct pp_kind *kinds[PP_MAX_KINDS]; /* n_kinds; 0: any */
     size_t n_kinds;
 };

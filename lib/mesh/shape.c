@@ -493,9 +493,9 @@ static void take(const struct layer_division *d, struct rank *r, size_t class,
                  const double kept[PP_N_SAVED_BLOCKS])
 {
     const struct pp_mesh_unit *u = &d->b->units[class];
-    r->seconds += work_of(u, PP_RECOMPUTE_NONE, d->m);
-    r->bytes -= bytes_of(u, PP_RECOMPUTE_NONE, kept);
-    r->workspace = fmax(r->workspace, u->workspace[PP_RECOMPUTE_NONE]);
+    r->seconds += work_of(u, 0, d->m);
+    r->bytes -= bytes_of(u, 0, kept);
+    r->workspace = fmax(r->workspace, u->workspace[0]);
 }
 
 /* Sums over all units in a mode. */
@@ -553,7 +553,7 @@ struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
 {
     static const double one[PP_N_SAVED_BLOCKS] = {
         [PP_SAVED_ACT_I] = 1, [PP_SAVED_ACT_W] = 1};
-    const struct class_sums s = sums_of(b, PP_RECOMPUTE_NONE, n_microbatches);
+    const struct class_sums s = sums_of(b, 0, n_microbatches);
     struct rank all = {.n = n_ranks, .bytes = b->limit, .mixes = true};
     struct layer_division d = {.b = b,
                                .ranks = &all,
@@ -743,7 +743,7 @@ static double detour(const struct pp_mesh_shape *shape,
 
 struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                          const struct pp_mesh_bound *b,
-                                         enum pp_recompute mode)
+                                         int mode)
 {
     bool any = mode == PP_N_RECOMPUTES;
     struct rank ranks[PP_MESH_MOST_ROWS];
@@ -751,9 +751,8 @@ struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                .ranks = ranks,
                                .n_ranks = x->n_ranks,
                                .m = x->n_microbatches,
-                               .first_mode = any ? 0 : (int)mode,
-                               .last_mode =
-                                   any ? PP_N_RECOMPUTES - 1 : (int)mode,
+                               .first_mode = any ? 0 : mode,
+                               .last_mode = any ? PP_N_RECOMPUTES - 1 : mode,
                                .workspaces = x->pairs ? 2 : 1};
     const struct class_sums s = sums_of(b, d.first_mode, d.m);
     double update = s.update / x->n_ranks;

@@ -57,7 +57,7 @@ struct pp_mesh_least {
 };
 struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                          const struct pp_mesh_bound *b,
-                                         enum pp_recompute mode);
+                                         int mode);
 
 /* The same for every schedule on so many ranks: a rank keeps one microbatch,
  * and never waits. */

@@ -124,13 +124,13 @@ void pp_mesh_profile(const struct pp_mesh_classes *c,
 /* Makes a stage of one unit of a class in a mode. */
 static void add_stage(struct pp_mesh_classes *c,
                       const struct pp_split_request *q, struct pp_graph *g,
-                      size_t class, enum pp_recompute mode)
+                      size_t class, int mode)
 {
     size_t unit = c->all[class].unit;
     c->stages[g->n_stages] = (struct pp_plan_stage){
         .first_unit = class,
         .n_units = 1,
-        .recompute = mode,
+        .recompute = pp_recompute_levels[mode],
         .fixed_bytes = pp_split_trainer(q)->fixed(
             &q->shard.mesh, q->shard.model, unit, unit + 1)};
     c->nodes[g->n_stages++] =
@@ -147,19 +147,22 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
                                                [PP_TIME_W] = PP_W,
                                                [PP_TIME_B] = PP_B};
     const struct pp_plan_stage *s = &costs->plan.stages[stage];
-    enum pp_recompute mode = s->recompute;
     const struct pp_plan_unit *x = &costs->plan.model->units[s->first_unit];
-    const double *act =
-        x->modes[mode].known ? x->modes[mode].act_bytes : x->costs.act_bytes;
+    const double *act = pp_plan_act_bytes(x, s->recompute);
+    const struct pp_plan_mode *of_mode = pp_plan_mode(x, s->recompute);
     struct pp_action a = {.stage = stage};
+    int mode = 0;
+    while (pp_recompute_levels[mode] != s->recompute)
+        mode++;
     for (int t = 0; t < PP_N_TIMES; t++) {
         a.op = ops[t];
         u->time[mode][t] = pp_stage_time(costs, a, whole);
     }
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         u->act[mode][k] = act[k] * whole.tokens;
-    u->workspace[mode] = (double)pp_workspace_bytes(&x->workspace, rows, 0) +
-                         x->modes[mode].workspace_bytes * whole.tokens;
+    u->workspace[mode] =
+        (double)pp_workspace_bytes(&x->workspace, rows, 0) +
+        (of_mode ? of_mode->workspace_bytes : 0) * whole.tokens;
     u->fixed = s->fixed_bytes;
     u->state = x->state_bytes;
     u->whole = costs->plan.graph->resident == INT_MAX ? x->weight_bytes : 0;
@@ -218,7 +221,8 @@ static struct pp_plan_unit *describe(struct pp_mesh_classes *c,
         x->fqn = c->names[c->all[k].unit];
         pp_split_describe_unit(q, c->all[k].unit, true, x);
         for (int r = 1; c->all[k].layer && r < PP_N_RECOMPUTES; r++)
-            x->modes[r] = pp_split_describe_mode(q, u, (enum pp_recompute)r);
+            x->modes[r - 1] =
+                pp_split_describe_mode(q, u, pp_recompute_levels[r]);
     }
     return (*at)->units;
 }
@@ -250,7 +254,7 @@ void pp_mesh_units(struct pp_mesh_classes *c, const struct pp_split_request *q,
     for (size_t k = 0; k < c->n; k++) {
         pp_estimate_unit(&x, c->all[k].unit, &c->seconds[k]);
         for (int r = 0; r < (c->all[k].layer ? PP_N_RECOMPUTES : 1); r++)
-            add_stage(c, q, &g, k, (enum pp_recompute)r);
+            add_stage(c, q, &g, k, r);
     }
     const struct pp_backend backend = pp_backend_of(q->precision, !q->gpu);
     size_t rows =

@@ -1,40 +1,135 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/cost.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "model/edge.h"
+#include "model/inventory.h"
+#include "model/lora.h"
+#include "model/parts.h"
 
-const char *const pp_recompute_names[] = {
-    [PP_RECOMPUTE_NONE] = "none",
-    [PP_RECOMPUTE_SELECTIVE] = "selective",
-    [PP_RECOMPUTE_FULL] = "full",
-    [PP_N_RECOMPUTES] = NULL,
+const char *const pp_recompute_names[PP_N_RECOMPUTE_NAMES + 1] = {
+    "none",   "selective", "full",    "norms", "attention",  "qkv",
+    "latent", "outputs",   "mlp_act", "mlp",   "expert_act", "experts",
 };
 
-bool pp_recompute_find(const char *name, enum pp_recompute *out)
+const enum pp_recompute pp_recompute_sets[PP_N_RECOMPUTE_NAMES] = {
+    PP_RECOMPUTE_NONE,   PP_RECOMPUTE_SELECTIVE,
+    PP_RECOMPUTE_FULL,   PP_AGAIN_NORMS,
+    PP_AGAIN_ATTENTION,  PP_AGAIN_QKV,
+    PP_AGAIN_LATENT,     PP_AGAIN_OUTPUTS,
+    PP_AGAIN_MLP_ACT,    PP_AGAIN_MLP | PP_AGAIN_MLP_ACT,
+    PP_AGAIN_EXPERT_ACT, PP_AGAIN_EXPERTS | PP_AGAIN_EXPERT_ACT,
+};
+
+const enum pp_recompute pp_recompute_levels[PP_N_RECOMPUTES] = {
+    PP_RECOMPUTE_NONE, PP_RECOMPUTE_SELECTIVE, PP_RECOMPUTE_FULL};
+
+bool pp_recompute_find(const char *text, enum pp_recompute *out)
 {
-    for (int i = 0; i < PP_N_RECOMPUTES; i++)
-        if (!strcmp(pp_recompute_names[i], name)) {
-            *out = (enum pp_recompute)i;
-            return true;
-        }
-    return false;
+    unsigned set = 0;
+    for (const char *at = text, *end; at; at = *end ? end + 1 : NULL) {
+        size_t i = 0, n = strcspn(at, "+");
+        end = at + n;
+        while (
+            pp_recompute_names[i] &&
+            (strncmp(pp_recompute_names[i], at, n) || pp_recompute_names[i][n]))
+            i++;
+        if (i == PP_N_RECOMPUTE_NAMES)
+            return false;
+        set |= pp_recompute_sets[i];
+    }
+    *out = (enum pp_recompute)set;
+    return true;
 }
 
-/* Returns the width of the products with hidden that nobody recomputes: no
- * gradient reads the output of an MLP's last product, and what the router chose
- * is kept. Of rows in further rounds nothing is kept in any mode. */
-static double kept_width(const struct pp_shard *s, struct pp_unit_id u)
+/* A set of several parts comes before them, so that no part is named twice. */
+const char *pp_recompute_text(enum pp_recompute r, char text[PP_RECOMPUTE_TEXT])
 {
-    const struct pp_moe *e = &s->model->moe;
-    size_t router = e->n_experts + (e->shared && e->shared_gate);
-    return pp_layer_set_has(&e->layers, u.layer)
-               ? (double)(e->top_k * e->intermediate) *
-                         (pp_shard_skew(s, u.layer) +
-                          2 * pp_shard_further_rows(s, u.layer)) +
-                     (double)(e->shared + router)
-               : (double)s->model->intermediate;
+    static const int order[] = {2, 1, 11, 9, 3, 4, 5, 6, 7, 8, 10};
+    unsigned left = r;
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof order / sizeof *order && left; i++) {
+        unsigned set = pp_recompute_sets[order[i]];
+        if (!(set & left) || (set & ~(unsigned)r))
+            continue;
+        n += (size_t)snprintf(text + n, PP_RECOMPUTE_TEXT - n, "%s%s",
+                              n ? "+" : "", pp_recompute_names[order[i]]);
+        left &= ~set;
+    }
+    if (!r)
+        snprintf(text, PP_RECOMPUTE_TEXT, "%s", pp_recompute_names[0]);
+    return text;
+}
+
+/* Returns the part that has a product of a layer, by the slot of its weight;
+ * none: nobody computes it again. What the router chose is kept. Only a norm
+ * behind an MLP needs the MLP's output. */
+static enum pp_recompute part_of_product(const struct pp_model *m, size_t slot)
+{
+    if (slot >= PP_P_ADAPTERS && slot <= PP_P_LAST_ADAPTER)
+        slot = (size_t)pp_lora_slots[(slot - PP_P_ADAPTERS) / 2];
+    switch (slot) {
+    case PP_P_Q:
+    case PP_P_K:
+    case PP_P_V:
+    case PP_P_ATTN_GATE:
+    case PP_P_Q_B:
+    case PP_P_KV_B:
+    case PP_P_DELTA_QKV:
+    case PP_P_DELTA_Z:
+    case PP_P_DELTA_B:
+    case PP_P_DELTA_A:
+        return PP_AGAIN_QKV;
+    case PP_P_Q_A:
+    case PP_P_KV_A:
+        return PP_AGAIN_LATENT;
+    case PP_P_DELTA_CONV:
+        return PP_AGAIN_ATTENTION;
+    case PP_P_O:
+    case PP_P_DELTA_O:
+        return PP_AGAIN_OUTPUTS;
+    case PP_P_GATE:
+    case PP_P_UP:
+    case PP_P_SHARED_GATE:
+    case PP_P_SHARED_UP:
+        return PP_AGAIN_MLP;
+    case PP_P_EXPERT_GATE:
+    case PP_P_EXPERT_UP:
+        return PP_AGAIN_EXPERTS;
+    case PP_P_DOWN:
+    case PP_P_EXPERT_DOWN:
+    case PP_P_SHARED_DOWN:
+    case PP_P_SHARED_WEIGHT:
+    case PP_P_ROUTER:
+        return pp_family_of(m->architecture)->norms_after ? PP_AGAIN_OUTPUTS
+                                                          : PP_RECOMPUTE_NONE;
+    default:
+        return PP_RECOMPUTE_NONE;
+    }
+}
+
+/* Returns the operations of the products of a layer that are computed again.
+ * Of rows in further rounds nothing is kept in any set. */
+static double products_again(const struct pp_shard *s, struct pp_unit_id u,
+                             enum pp_recompute r)
+{
+    const struct pp_model *m = s->model;
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_inventory(m, u, w);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        enum pp_recompute part = part_of_product(m, w[i].slot);
+        double rows =
+            w[i].share == PP_SHARE_EXPERTS ? pp_shard_skew(s, u.layer) : 1;
+        if (part == PP_AGAIN_EXPERTS)
+            rows -= pp_shard_further_rows(s, u.layer);
+        if (part & r)
+            sum += 2 * (double)w[i].rows * (double)w[i].cols *
+                   (double)w[i].used * rows;
+    }
+    return sum;
 }
 
 struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
@@ -47,11 +142,18 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
     /* A file of units does not say what they could recompute. */
     if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || unknown)
         return (struct pp_flops){0};
-    if (r == PP_RECOMPUTE_SELECTIVE)
-        f.per_token =
-            pp_layer_set_has(&m->delta.layers, u.layer) ? pp_delta_flops(m) : 0;
-    else if (!m->table)
-        f.per_token -= 2 * (double)m->hidden * kept_width(s, u);
+    if (m->table) {
+        f.per_token = r == PP_RECOMPUTE_FULL ? f.per_token : 0;
+        return f;
+    }
+    r = pp_unit_recompute(m, u, r);
+    f.per_token = products_again(s, u, r);
+    if (r & PP_AGAIN_ATTENTION) {
+        if (pp_layer_set_has(&m->delta.layers, u.layer))
+            f.per_token += pp_delta_flops(m);
+    } else {
+        f.per_pair = f.per_any_pair = 0;
+    }
     return f;
 }
 

@@ -124,17 +124,31 @@ int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
                          int n_microbatches);
 
 /* Recomputation: I recomputes, once, what F did not keep; W recomputes nothing.
- * The modes are those of V. Korthikanti et al., "Reducing Activation
+ * Selective and full are those of V. Korthikanti et al., "Reducing Activation
  * Recomputation in Large Transformer Models", MLSys 2023, but attention keeps
- * no scores in any mode. Selective recomputes attention's output and whatever
- * needs no product (Megatron-LM's core_attn, layernorm and activation). Full
- * recomputes all but the last product, whose output no gradient reads. */
+ * no scores in any set. The other names are of parts, as Megatron-LM's
+ * --recompute-modules. No set recomputes the last product of a block that no
+ * norm follows: no gradient reads its output. */
 
-/* The names "none", "selective" and "full", then NULL. */
-extern const char *const pp_recompute_names[];
+/* The names of sets, and these sets. Names begin with "none", "selective" and
+ * "full", and end with NULL. */
+enum { PP_N_RECOMPUTE_NAMES = 12 };
+extern const char *const pp_recompute_names[PP_N_RECOMPUTE_NAMES + 1];
+extern const enum pp_recompute pp_recompute_sets[PP_N_RECOMPUTE_NAMES];
 
-/* Finds a mode by its name. Returns false if there is none. */
-bool pp_recompute_find(const char *name, enum pp_recompute *out);
+/* Reads names of sets with '+' between them. Returns false if that is no such
+ * text. */
+bool pp_recompute_find(const char *text, enum pp_recompute *out);
+
+/* Writes a set as pp_recompute_find reads it; returns text. */
+enum { PP_RECOMPUTE_TEXT = 96 };
+const char *pp_recompute_text(enum pp_recompute r,
+                              char text[PP_RECOMPUTE_TEXT]);
+
+/* The sets among which a search chooses, none first: each level has the parts
+ * of the one before. */
+enum { PP_N_RECOMPUTES = 3 };
+extern const enum pp_recompute pp_recompute_levels[PP_N_RECOMPUTES];
 
 /* Returns the operations that I recomputes, counted as by pp_unit_fwd_flops.
  * They are 0 for all but decoder layers. */

@@ -44,6 +44,7 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
             continue;
         struct pp_weight_group *w = &out[n++];
         *w = (struct pp_weight_group){
+            .slot = i,
             .rows = p[i].rows,
             .cols = p[i].cols,
             .count = 1,

@@ -21,6 +21,7 @@ enum pp_share {
 
 /* Tensors of one shape: (rows, cols), with cols 1 for a vector. */
 struct pp_weight_group {
+    size_t slot; /* in the table of the unit */
     size_t rows, cols, count;
     bool trained; /* a step may change them */
     bool mapped;  /* tensor.h */

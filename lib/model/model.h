@@ -436,15 +436,29 @@ enum pp_saved_block {
     PP_N_UNIT_BLOCKS
 };
 
-/* Activations that I of a decoder layer recomputes (cost.h). W recomputes
- * nothing: what it reads then lives from I to W, with the gradients. */
+/* Activations that I of a decoder layer recomputes (cost.h): a set of parts, as
+ * bits. W recomputes nothing: what it reads then lives from I to W, with the
+ * gradients. An activation goes with the product before it. */
 enum pp_recompute {
-    PP_RECOMPUTE_NONE,
-    PP_RECOMPUTE_SELECTIVE, /* outputs of attention, norms and activation; the
-                               layer keeps x, q, k, v, the sum after attention,
-                               gate and up */
-    PP_RECOMPUTE_FULL,      /* all but the layer's input */
-    PP_N_RECOMPUTES
+    PP_RECOMPUTE_NONE = 0,
+    PP_AGAIN_NORMS = 1 << 0,     /* outputs of the norms before blocks */
+    PP_AGAIN_ATTENTION = 1 << 1, /* the output of attention's heads */
+    PP_AGAIN_QKV = 1 << 2,       /* queries, keys and values; of latent
+                                    attention, from the latent values */
+    PP_AGAIN_LATENT = 1 << 3,    /* latent values */
+    PP_AGAIN_OUTPUTS = 1 << 4,   /* the sum after attention, and the outputs of
+                                    blocks that a norm follows */
+    PP_AGAIN_MLP_ACT = 1 << 5,   /* an MLP's activation, or a shared expert's */
+    PP_AGAIN_MLP = 1 << 6,       /* its first products */
+    PP_AGAIN_EXPERT_ACT = 1 << 7, /* the same of the experts that tokens choose
+                                   */
+    PP_AGAIN_EXPERTS = 1 << 8,
+    /* Whatever needs no product but those of attention; the layer keeps x, q,
+     * k, v, the sum after attention, gate and up. */
+    PP_RECOMPUTE_SELECTIVE = PP_AGAIN_NORMS | PP_AGAIN_ATTENTION |
+                             PP_AGAIN_MLP_ACT | PP_AGAIN_EXPERT_ACT,
+    /* All but the layer's input, and what its router chose. */
+    PP_RECOMPUTE_FULL = (1 << 9) - 1
 };
 
 /* Floating-point operations of one forward, per token and per attended pair of

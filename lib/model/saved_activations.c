@@ -29,39 +29,71 @@ struct pp_shard pp_shard_whole(const struct pp_model *m)
     return pp_shard_of(m, &one);
 }
 
-/* Returns true if I recomputes a saved tensor of a decoder layer. What the
- * router chose is kept: no token is routed or counted twice. */
-static bool is_recomputed(enum pp_recompute r, size_t slot)
+/* Returns the part of a decoder layer with which a saved tensor is recomputed.
+ * What the router chose is kept: no token is routed or counted twice. */
+static enum pp_recompute part_of(size_t slot)
 {
     switch (slot) {
     case PP_S_RSTD1:
     case PP_S_MEAN1:
     case PP_S_NORM1:
-    case PP_S_LSE:
-    case PP_S_ATTN:
-    case PP_S_GATED:
     case PP_S_RSTD2:
     case PP_S_MEAN2:
     case PP_S_NORM2:
-    case PP_S_ACT:
-    case PP_S_EXPERT_ACT:
     case PP_S_JOINED:
-        return r != PP_RECOMPUTE_NONE;
+        return PP_AGAIN_NORMS;
+    case PP_S_LSE:
+    case PP_S_ATTN:
+    case PP_S_GATED:
+        return PP_AGAIN_ATTENTION;
     case PP_S_QKV_RAW:
     case PP_S_QK_RSTD:
     case PP_S_QKV:
-    case PP_S_OUT1:
-    case PP_S_MID:
-    case PP_S_GATE_UP:
-    case PP_S_OUT2:
-    case PP_S_EXPERT_GATE_UP:
+        return PP_AGAIN_QKV;
     case PP_S_LATENT_RAW:
     case PP_S_LATENT_RSTD:
     case PP_S_LATENT:
-        return r == PP_RECOMPUTE_FULL;
+        return PP_AGAIN_LATENT;
+    case PP_S_OUT1:
+    case PP_S_MID:
+    case PP_S_OUT2:
+        return PP_AGAIN_OUTPUTS;
+    case PP_S_ACT:
+        return PP_AGAIN_MLP_ACT;
+    case PP_S_GATE_UP:
+        return PP_AGAIN_MLP;
+    case PP_S_EXPERT_ACT:
+        return PP_AGAIN_EXPERT_ACT;
+    case PP_S_EXPERT_GATE_UP:
+        return PP_AGAIN_EXPERTS;
     default:
-        return false;
+        return PP_RECOMPUTE_NONE;
     }
+}
+
+enum pp_recompute pp_unit_recompute(const struct pp_model *m,
+                                    struct pp_unit_id u, enum pp_recompute r)
+{
+    enum {
+        READ_NORMS =
+            PP_AGAIN_QKV | PP_AGAIN_LATENT | PP_AGAIN_MLP | PP_AGAIN_EXPERTS
+    };
+    const struct pp_family *f = pp_family_of(m->architecture);
+    bool experts = pp_layer_set_has(&m->moe.layers, u.layer);
+    unsigned set = u.kind == PP_UNIT_LAYER ? r : PP_RECOMPUTE_NONE;
+    /* No gradient reads the sum after attention of parallel blocks. */
+    if (f->parallel)
+        set &= ~(unsigned)PP_AGAIN_OUTPUTS;
+    /* Experts run whole for the norm behind them. */
+    if (f->norms_after && experts && (set & PP_AGAIN_OUTPUTS))
+        set |= PP_AGAIN_MLP | PP_AGAIN_MLP_ACT | PP_AGAIN_EXPERTS |
+               PP_AGAIN_EXPERT_ACT;
+    /* Nobody keeps what only W reads if there is no W. */
+    if (m->lora || pp_unit_role(m, u) != PP_ROLE_TRAINED) {
+        set |= set & READ_NORMS ? PP_AGAIN_NORMS : 0;
+        set |= set & PP_AGAIN_OUTPUTS ? PP_AGAIN_MLP_ACT : 0;
+    }
+    return (enum pp_recompute)set;
 }
 
 /* Returns the block of a tensor that is recomputed. F needs it only within the
@@ -139,7 +171,7 @@ static void freeze(const struct pp_model *m, struct pp_unit_id u,
         s->width = gradient ? 0 : s->width;
         s->block = PP_SAVED_WORKSPACE;
     } else if (is_for_weights(m, u, slot)) {
-        s->width = in_forward || r ? s->width : 0;
+        s->width = in_forward || (r & part_of(slot)) ? s->width : 0;
         s->block = PP_SAVED_WORKSPACE;
     } else if (gradient) {
         s->width = in_forward ? 0 : s->width;
@@ -196,13 +228,14 @@ size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
     const struct pp_shard of = pp_unit_shard(s, &u);
     enum pp_role role = pp_unit_role(of.model, u);
     size_t n = set_saved(&of, u, out);
+    r = pp_unit_recompute(of.model, u, r);
     bool adapters = role == PP_ROLE_TRAINED && of.model->lora;
     bool read[PP_MAX_SAVED] = {false};
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
     if (adapters)
         find_read(of.model, u, out, read);
     for (size_t i = 0; i < n; i++) {
-        if (u.kind == PP_UNIT_LAYER && is_recomputed(r, i))
+        if (u.kind == PP_UNIT_LAYER && (r & part_of(i)))
             out[i].block = block_is_recomputed(out[i].block, when);
         if (role != PP_ROLE_TRAINED || (adapters && !read[i]))
             freeze(of.model, u, role, i, r, when, &out[i]);

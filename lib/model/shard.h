@@ -181,6 +181,11 @@ struct pp_saved {
 
 #define PP_MAX_SAVED PP_N_LAYER_SAVED
 
+/* Returns the parts that a unit recomputes if its stage recomputes r: more, if
+ * their inputs are not kept, or fewer, if nobody reads them. */
+enum pp_recompute pp_unit_recompute(const struct pp_model *m,
+                                    struct pp_unit_id u, enum pp_recompute r);
+
 /* Fills the unit's table of saved tensors; returns their number. A tensor that
  * lives from F on has the same offset in F, I and W. */
 size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,

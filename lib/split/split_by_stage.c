@@ -13,6 +13,7 @@ struct turns {
     struct pp_split_run *run;
     size_t *bounds, *before, *best;
     enum pp_recompute *trial, *best_modes; /* per stage */
+    int *levels;                           /* scratch, per stage */
     enum pp_recompute *unit_modes;         /* scratch, per unit */
     double measure; /* the best's step time, or its cost */
     bool fits, any;
@@ -35,33 +36,45 @@ static void set_one_mode(struct turns *x, enum pp_recompute mode)
     pp_split_run_set_modes(x->run, x->unit_modes);
 }
 
-static bool modes_fit(void *ctx, const enum pp_recompute *modes, int rank)
+/* Sets trial to the sets of these levels. */
+static void set_levels(struct turns *x, const int *levels)
+{
+    for (size_t s = 0; s < x->run->n_stages; s++)
+        x->trial[s] = pp_recompute_levels[levels[s]];
+    set_stage_modes(x, x->trial);
+}
+
+static bool levels_fit(void *ctx, const int *levels, int rank)
 {
     struct turns *x = ctx;
-    set_stage_modes(x, modes);
+    set_levels(x, levels);
     return pp_split_run_fits(x->run, x->bounds, rank);
 }
 
-static double step_time(void *ctx, const enum pp_recompute *modes)
+static double step_time(void *ctx, const int *levels)
 {
     struct turns *x = ctx;
-    set_stage_modes(x, modes);
+    set_levels(x, levels);
     return pp_split_step_time(&x->run->step, x->bounds);
 }
 
-/* Returns how many modes there are: slices exclude full recomputation. */
-static size_t n_modes(const struct pp_split_run *run)
+/* Returns how many levels there are: slices need keys and values. */
+static size_t n_levels(const struct pp_split_run *run)
 {
-    return run->graph.n_slices > 1 ? PP_RECOMPUTE_FULL : PP_N_RECOMPUTES;
+    size_t n = 0;
+    while (n < PP_N_RECOMPUTES && (run->graph.n_slices < 2 ||
+                                   !(pp_recompute_levels[n] & PP_AGAIN_QKV)))
+        n++;
+    return n;
 }
 
 /* Sets trial to as little recomputation as fits on bounds. */
 static struct pp_recompute_found choose_modes(struct turns *x)
 {
-    const struct pp_split_recompute p = {&x->run->graph, n_modes(x->run), x,
-                                         modes_fit, step_time};
-    const struct pp_recompute_found found = pp_split_recompute(&p, x->trial);
-    set_stage_modes(x, x->trial);
+    const struct pp_split_recompute p = {&x->run->graph, n_levels(x->run), x,
+                                         levels_fit, step_time};
+    const struct pp_recompute_found found = pp_split_recompute(&p, x->levels);
+    set_levels(x, x->levels);
     return found;
 }
 
@@ -168,15 +181,14 @@ static void search_turns(struct turns *x)
     struct pp_split_run *run = x->run;
     const struct pp_split_request *q = run->request;
     double bound = run->shortest && !q->fit_only ? bound_step(x) : 0;
-    int last = q->recompute_auto ? (int)n_modes(run) - 1 : PP_RECOMPUTE_NONE;
+    size_t last = q->recompute_auto ? n_levels(run) - 1 : 0;
     /* In haste the split without a limit is the only start, unless no modes of
      * its stages fit. */
     bool started = run->shortest && q->brief && q->recompute_auto && x->fits;
     if (started)
         take_turns(x);
-    for (int mode = PP_RECOMPUTE_NONE;
-         mode <= last && !started && !is_enough(x); mode++)
-        turn_from(x, (enum pp_recompute)mode);
+    for (size_t k = 0; k <= last && !started && !is_enough(x); k++)
+        turn_from(x, pp_recompute_levels[k]);
     memcpy(x->bounds, x->best, (run->n_stages + 1) * sizeof *x->bounds);
     set_stage_modes(x, x->best_modes);
     if (run->shortest) {
@@ -206,6 +218,7 @@ void pp_split_run_recompute(struct pp_split_run *run, size_t *bounds)
     x.before = pp_arena_alloc(&run->arena, n + 1, sizeof *x.before);
     x.best = pp_arena_alloc(&run->arena, n + 1, sizeof *x.best);
     x.trial = pp_arena_alloc(&run->arena, n, sizeof *x.trial);
+    x.levels = pp_arena_alloc(&run->arena, n, sizeof *x.levels);
     x.best_modes = pp_arena_alloc(&run->arena, n, sizeof *x.best_modes);
     x.unit_modes =
         pp_arena_alloc(&run->arena, run->n_units, sizeof *x.unit_modes);

@@ -2,6 +2,7 @@
 #include "split/split_describe.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "cost/step.h"
 #include "model/cost.h"
@@ -21,7 +22,7 @@ struct pp_plan_mode pp_split_describe_mode(const struct pp_split_request *q,
         pp_split_trainer(q)->rates(&q->shard, u, PP_RECOMPUTE_NONE, &b);
     double n = pp_mesh_sharers(&q->shard.mesh);
     struct pp_plan_mode mode = {
-        .known = true,
+        .recompute = r,
         .recompute_flops = {f.per_token / n,
                             pp_pair_flops(&f, (double)q->microbatch.seq_len) /
                                 n},
@@ -66,10 +67,28 @@ void pp_split_describe_unit(const struct pp_split_request *q, size_t i,
     x->role = pp_unit_role(q->shard.model, u);
 }
 
-/* Describes the units. used: the modes of some stage, which a unit describes
+/* Lists the sets that stages recompute, in rising order of their bits. */
+static size_t used_modes(const struct pp_split_plan *plan,
+                         enum pp_recompute used[PP_MOST_MODES])
+{
+    size_t n = 0;
+    for (int s = 0; s < plan->graph.n_stages; s++) {
+        enum pp_recompute r = pp_split_stage_mode(plan, s);
+        size_t k = n;
+        while (k > 0 && used[k - 1] > r)
+            k--;
+        if (!r || (k > 0 && used[k - 1] == r) || n == PP_MOST_MODES)
+            continue;
+        memmove(&used[k + 1], &used[k], (n++ - k) * sizeof *used);
+        used[k] = r;
+    }
+    return n;
+}
+
+/* Describes the units. used: the sets of some stage, which a unit describes
  * too. */
 static void describe_units(const struct pp_split_request *q, struct pp_arena *a,
-                           const bool used[PP_N_RECOMPUTES],
+                           const enum pp_recompute *used, size_t n_used,
                            struct pp_plan_unit *units)
 {
     char fqn[PP_FQN_TEXT];
@@ -79,10 +98,8 @@ static void describe_units(const struct pp_split_request *q, struct pp_arena *a,
         pp_model_fqn(q->shard.model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         pp_split_describe_unit(q, i, false, x);
-        for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
-            if (used[r] && u.kind == PP_UNIT_LAYER)
-                x->modes[r] =
-                    pp_split_describe_mode(q, u, (enum pp_recompute)r);
+        for (size_t k = 0; k < n_used && u.kind == PP_UNIT_LAYER; k++)
+            x->modes[k] = pp_split_describe_mode(q, u, used[k]);
     }
 }
 
@@ -240,14 +257,13 @@ void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
     d->graph.n_slices = plan->run.graph.n_slices;
     d->graph.replicas = pp_mesh_replicas(x) > 1;
     d->graph.tied[0] = d->graph.tied[1] = -1;
-    bool used[PP_N_RECOMPUTES] = {false};
-    for (int s = 0; s < plan->graph.n_stages; s++)
-        used[pp_split_stage_mode(plan, s)] = true;
+    enum pp_recompute used[PP_MOST_MODES];
+    size_t n_used = used_modes(plan, used);
     d->model.units =
         pp_arena_alloc(a, d->model.n_units, sizeof *d->model.units);
     d->stages =
         pp_arena_alloc(a, (size_t)plan->graph.n_stages, sizeof *d->stages);
-    describe_units(q, a, used, d->model.units);
+    describe_units(q, a, used, n_used, d->model.units);
     set_stages(plan, d->model.units, d->stages);
     set_components(plan, d);
     find_tied(plan, &d->graph);

@@ -311,19 +311,19 @@ static bool would_fit(const struct pp_split_request *q)
 }
 
 /* Finds the least recomputation with which the request fits. */
-static const char *find_recompute(const struct pp_split_plan *plan)
+static enum pp_recompute find_recompute(const struct pp_split_plan *plan)
 {
     struct pp_split_request q = changeable(plan);
+    const enum pp_recompute given = q.recompute;
     bool any = plan->run.simulated && !q.recompute_auto; /* it tried all */
     q.stage_modes = NULL;
-    for (int r = (int)q.recompute + 1; any && r < PP_N_RECOMPUTES; r++) {
-        if (r == PP_RECOMPUTE_SELECTIVE && !pp_split_trainer(&q)->selective)
-            continue;
-        q.recompute = (enum pp_recompute)r;
-        if (would_fit(&q))
-            return pp_recompute_names[r];
+    for (int k = 1; any && k < PP_N_RECOMPUTES; k++) {
+        q.recompute = pp_recompute_levels[k];
+        if (pp_trainer_recomputes(pp_split_trainer(&q), q.recompute) &&
+            (q.recompute & ~given) && would_fit(&q))
+            return q.recompute;
     }
-    return NULL;
+    return PP_RECOMPUTE_NONE;
 }
 
 /* Returns true if this split fits if so many data-parallel ranks share the

@@ -109,7 +109,7 @@ struct pp_split_run {
     enum pp_recompute *modes;         /* per unit */
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
-    struct pp_split_unit **in_mode;   /* (unit, mode): NULL: not known yet */
+    struct pp_split_unit **in_mode;   /* per unit: in the modes so far */
     /* Atom k is units atoms.first[k] .. atoms.first[k + 1] - 1, which must stay
      * on one stage. */
     struct pp_split_atoms {
@@ -341,10 +341,10 @@ bool pp_split_plan_fits(const struct pp_split_plan *plan);
 /* Changes to a request that does not fit. Each is sufficient alone, and the
  * least of those tried. */
 struct pp_split_changes {
-    bool even_experts;     /* room for an even share of the rows of experts */
-    const char *recompute; /* a mode; NULL: none */
-    int64_t n_replicas;    /* data-parallel ranks (ZeRO-1); 0: none */
-    int64_t n_ranks;       /* pipeline ranks; 0: none */
+    bool even_experts; /* room for an even share of the rows of experts */
+    enum pp_recompute recompute; /* none: none helps */
+    int64_t n_replicas;          /* data-parallel ranks (ZeRO-1); 0: none */
+    int64_t n_ranks;             /* pipeline ranks; 0: none */
 };
 
 /* Finds them for the request that the plan was made for. Plans many times. */

@@ -15,7 +15,7 @@ enum { MAX_STAGES = 6, MAX_COMBINED = 512, MAX_ROUNDS = 8 };
 struct group {
     int *stages; /* (n), sorted */
     size_t n;
-    enum pp_recompute *choices; /* (n_choices, n) */
+    int *choices; /* (n_choices, n) */
     size_t n_choices, capacity;
     size_t best; /* index of the choice in use */
     bool all;    /* choices has all minimal choices */
@@ -26,9 +26,9 @@ struct chooser {
     size_t n_stages; /* one copy of the weights */
     struct group *groups;
     size_t n_groups;
-    int *stages;              /* the stages of all groups */
-    int *group_of_rank;       /* (n_ranks) */
-    enum pp_recompute *trial; /* (n_stages) */
+    int *stages;        /* the stages of all groups */
+    int *group_of_rank; /* (n_ranks) */
+    int *trial;         /* (n_stages) */
 };
 
 /* --- groups --- */
@@ -96,16 +96,14 @@ static struct chooser make_groups(const struct pp_split_recompute *p)
 
 /* --- choices of a group --- */
 
-static void set(enum pp_recompute *modes, const struct group *z,
-                const enum pp_recompute *choice)
+static void set(int *modes, const struct group *z, const int *choice)
 {
     for (size_t i = 0; i < z->n; i++)
         modes[z->stages[i]] = choice[i];
 }
 
 /* Returns true if all ranks of the group fit with the choice. */
-static bool group_fits(struct chooser *c, size_t group,
-                       const enum pp_recompute *choice)
+static bool group_fits(struct chooser *c, size_t group, const int *choice)
 {
     set(c->trial, &c->groups[group], choice);
     for (int r = 0; r < c->p->graph->n_rows; r++)
@@ -116,10 +114,10 @@ static bool group_fits(struct chooser *c, size_t group,
 }
 
 /* Returns true if a known choice recomputes no more on any stage. */
-static bool is_dominated(const struct group *z, const enum pp_recompute *choice)
+static bool is_dominated(const struct group *z, const int *choice)
 {
     for (size_t k = 0; k < z->n_choices; k++) {
-        const enum pp_recompute *other = &z->choices[k * z->n];
+        const int *other = &z->choices[k * z->n];
         size_t i = 0;
         while (i < z->n && other[i] <= choice[i])
             i++;
@@ -129,7 +127,7 @@ static bool is_dominated(const struct group *z, const enum pp_recompute *choice)
     return false;
 }
 
-static void add_choice(struct group *z, const enum pp_recompute *choice)
+static void add_choice(struct group *z, const int *choice)
 {
     pp_array_reserve(&z->choices, &z->capacity, (z->n_choices + 1) * z->n,
                      sizeof *z->choices);
@@ -137,8 +135,7 @@ static void add_choice(struct group *z, const enum pp_recompute *choice)
 }
 
 /* Adds the choice if it fits and is not dominated. */
-static void try_choice(struct chooser *c, size_t group,
-                       const enum pp_recompute *choice)
+static void try_choice(struct chooser *c, size_t group, const int *choice)
 {
     struct group *z = &c->groups[group];
     if (!is_dominated(z, choice) && group_fits(c, group, choice))
@@ -147,8 +144,8 @@ static void try_choice(struct chooser *c, size_t group,
 
 /* Tries all choices with a given sum of modes. Called for rising sums, so that
  * a choice comes after all that dominate it. */
-static void try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
-                    size_t at, size_t left)
+static void try_sum(struct chooser *c, size_t group, int *choice, size_t at,
+                    size_t left)
 {
     const struct group *z = &c->groups[group];
     size_t most = c->p->n_modes - 1;
@@ -159,7 +156,7 @@ static void try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
         return;
     }
     for (size_t m = 0; m <= most && m <= left; m++) {
-        choice[at] = (enum pp_recompute)m;
+        choice[at] = (int)m;
         try_sum(c, group, choice, at + 1, left - m);
     }
 }
@@ -167,15 +164,14 @@ static void try_sum(struct chooser *c, size_t group, enum pp_recompute *choice,
 /* Finds one choice for a group with too many stages to enumerate. Raises one
  * stage after the other until the group fits, from the first stage on, which
  * has most microbatches in flight. */
-static void try_chain(struct chooser *c, size_t group,
-                      enum pp_recompute *choice)
+static void try_chain(struct chooser *c, size_t group, int *choice)
 {
     struct group *z = &c->groups[group];
     memset(choice, 0, z->n * sizeof *choice);
     try_choice(c, group, choice);
     for (size_t m = 1; m < c->p->n_modes; m++)
         for (size_t i = 0; i < z->n && z->n_choices == 0; i++) {
-            choice[i] = (enum pp_recompute)m;
+            choice[i] = (int)m;
             try_choice(c, group, choice);
         }
 }
@@ -185,7 +181,7 @@ static bool find_choices(struct chooser *c, size_t group)
 {
     struct group *z = &c->groups[group];
     size_t most = c->p->n_modes - 1;
-    enum pp_recompute *choice = pp_calloc(z->n, sizeof *choice);
+    int *choice = pp_calloc(z->n, sizeof *choice);
     z->all = z->n <= MAX_STAGES;
     if (!z->all)
         try_chain(c, group, choice);
@@ -194,7 +190,7 @@ static bool find_choices(struct chooser *c, size_t group)
     bool fits = z->n_choices > 0;
     if (!fits) {
         for (size_t i = 0; i < z->n; i++)
-            choice[i] = (enum pp_recompute)most;
+            choice[i] = (int)most;
         add_choice(z, choice);
     }
     free(choice);
@@ -203,7 +199,7 @@ static bool find_choices(struct chooser *c, size_t group)
 
 /* --- all groups together --- */
 
-static void set_all(const struct chooser *c, enum pp_recompute *modes)
+static void set_all(const struct chooser *c, int *modes)
 {
     for (size_t k = 0; k < c->n_groups; k++)
         set(modes, &c->groups[k],
@@ -223,7 +219,7 @@ static double choice_bound(const struct chooser *c)
     for (size_t k = 0; k < c->n_groups; k++) {
         const struct group *z = &c->groups[k];
         for (size_t i = 0; i < z->n; i++) {
-            enum pp_recompute least = z->all ? z->choices[i] : 0;
+            int least = z->all ? z->choices[i] : 0;
             for (size_t n = 1; n < z->n_choices; n++)
                 if (z->choices[n * z->n + i] < least)
                     least = z->choices[n * z->n + i];
@@ -297,8 +293,7 @@ static void search_choices(struct chooser *c, struct pp_recompute_found *found)
     }
 }
 
-static struct pp_recompute_found choose(struct chooser *c,
-                                        enum pp_recompute *modes)
+static struct pp_recompute_found choose(struct chooser *c, int *modes)
 {
     struct pp_recompute_found found = {true, INFINITY, 0, false};
     bool all = true;
@@ -319,7 +314,7 @@ static struct pp_recompute_found choose(struct chooser *c,
 }
 
 struct pp_recompute_found pp_split_recompute(const struct pp_split_recompute *p,
-                                             enum pp_recompute *modes)
+                                             int *modes)
 {
     struct chooser c = make_groups(p);
     const struct pp_recompute_found found = choose(&c, modes);

@@ -13,18 +13,21 @@
 #ifndef PP_SPLIT_SPLIT_RECOMPUTE_H
 #define PP_SPLIT_SPLIT_RECOMPUTE_H
 
-#include "model/model.h"
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "schedule/ir/graph.h"
 
 struct pp_split_recompute {
     const struct pp_graph *graph; /* borrowed */
-    size_t n_modes; /* allows the first n_modes of enum pp_recompute; >= 1 */
+    size_t n_modes; /* modes are 0 to n_modes - 1: each recomputes what the one
+                       before it does, and more; >= 1 */
     void *ctx;
     /* modes are those of the stages of one copy. fits returns true if the rank
      * fits, which depends only on the modes of its stages. time returns the
      * makespan. */
-    bool (*fits)(void *ctx, const enum pp_recompute *modes, int rank);
-    double (*time)(void *ctx, const enum pp_recompute *modes);
+    bool (*fits)(void *ctx, const int *modes, int rank);
+    double (*time)(void *ctx, const int *modes);
 };
 
 struct pp_recompute_found {
@@ -38,6 +41,6 @@ struct pp_recompute_found {
  * most recomputation. For groups of more than 6 stages only one minimal choice
  * is found, and bound assumes no recomputation there. */
 struct pp_recompute_found pp_split_recompute(const struct pp_split_recompute *p,
-                                             enum pp_recompute *modes);
+                                             int *modes);
 
 #endif

@@ -88,20 +88,20 @@ static bool has_halves(const struct pp_schedule *s)
     return false;
 }
 
-/* A stage that recomputes in full keeps no keys and values for later slices. */
+/* A stage that recomputes keys and values keeps none for later slices. */
 static int check_slices(const struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
     size_t n = q->stage_modes ? run->n_stages : 0;
-    bool full = !n && q->recompute == PP_RECOMPUTE_FULL;
+    bool keys = !n && (q->recompute & PP_AGAIN_QKV);
     for (size_t s = 0; s < n; s++)
-        full |= q->stage_modes[s] == PP_RECOMPUTE_FULL;
-    if (run->kind->slices < 2 || !full)
+        keys |= q->stage_modes[s] & PP_AGAIN_QKV;
+    if (run->kind->slices < 2 || !keys)
         return 0;
     return pp_fail_setting(err, PP_EXIT_INPUT, "recompute", "selective",
                            "%s divides sequences into %d slices, and a stage "
-                           "that recomputes in full keeps no keys and values "
-                           "for later ones",
+                           "that recomputes keys and values keeps none for "
+                           "later ones",
                            run->kind->name, run->kind->slices);
 }
 

@@ -8,6 +8,8 @@
 
 /* A unit in one mode. */
 struct pp_split_unit {
+    struct pp_split_unit *next;
+    enum pp_recompute mode;
     double cost, bytes[PP_N_UNIT_BYTES];
     double times[][PP_N_TIMES]; /* of each slice */
 };
@@ -143,18 +145,22 @@ static void find_unit(struct pp_split_run *run, size_t i)
         pp_arena_alloc(&run->arena, 1, sizeof *x + n * sizeof *x->times);
     set_unit(run, i);
     x->cost = run->costs[i];
+    x->mode = run->modes[i];
+    x->next = run->in_mode[i];
     if (n) {
         memcpy(x->bytes, run->bytes[i], sizeof x->bytes);
         memcpy(x->times, run->times[i * n], n * sizeof *x->times);
     }
-    run->in_mode[i * PP_N_RECOMPUTES + run->modes[i]] = x;
+    run->in_mode[i] = x;
 }
 
 void pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
                             enum pp_recompute mode)
 {
-    const struct pp_split_unit *x = run->in_mode[i * PP_N_RECOMPUTES + mode];
+    const struct pp_split_unit *x = run->in_mode[i];
     size_t n = n_slices(run);
+    while (x && x->mode != mode)
+        x = x->next;
     run->modes[i] = mode;
     if (!x) {
         find_unit(run, i);
@@ -173,7 +179,7 @@ void pp_split_units_init(struct pp_split_run *run)
     size_t n = run->n_units;
     run->costs = pp_arena_alloc(a, n, sizeof *run->costs);
     run->modes = pp_arena_alloc(a, n, sizeof *run->modes);
-    run->in_mode = pp_arena_alloc(a, n * PP_N_RECOMPUTES, sizeof *run->in_mode);
+    run->in_mode = pp_arena_alloc(a, n, sizeof *run->in_mode);
     if (run->simulated) {
         run->times = pp_arena_alloc(a, n * n_slices(run), sizeof *run->times);
         run->bytes = pp_arena_alloc(a, n, sizeof *run->bytes);

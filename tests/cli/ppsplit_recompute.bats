@@ -30,6 +30,29 @@ modes() { jq -c '[.stages[] | .recompute // "none"]' "$@"; }
         grep -qx 'Recomputation: stage 0: full, stages 1-2: none.'
 }
 
+@test "parts are written as sets, and cost what they add" {
+    ppsplit -p 2 --layers 3,2 --recompute norms+mlp,mlp_act+attention m >parts.json
+    [ "$(modes parts.json)" = '["mlp+norms","attention+mlp_act"]' ]
+    ppsplit -p 2 --layers 3,2 --recompute mlp_act+attention+norms+expert_act,norms+selective m \
+        >same.json
+    [ "$(modes same.json)" = '["selective","selective"]' ]
+    # Operations of sets add up; norms and activations have none.
+    for set in full qkv attention outputs mlp norms+mlp_act; do
+        ppsplit -p 1 --recompute $set m |
+            jq -c --arg set "$set" '[$set] + .stages[0].again_flops'
+    done | jq -es '(map({(.[0]): .[1:]}) | add) as $x
+        | ([$x.qkv, $x.attention, $x.outputs, $x.mlp] | transpose | map(add))
+        == $x.full and $x["norms+mlp_act"] == [0, 0]
+        and $x.attention[0] == 0 and $x.mlp == [5 * 2 * 1024 * 2 * 4096, 0]
+        and $x.outputs[0] == 5 * 2 * 1024 * 1024
+        and $x.qkv[0] == 5 * 2 * 1024 * 12 * 128'
+    ppsplit -p 2 --layers 3,2 --recompute norms+mlp,mlp_act+attention -t m |
+        grep -qx 'Recomputation: stage 0: mlp+norms, stage 1: attention+mlp_act.'
+    refuses "--recompute: stages have more than 8 sets" -p 1 -c 9 --layers \
+        1,1,1,1,1,0,0,0,0 --recompute \
+        norms,qkv,mlp,mlp_act,attention,outputs,latent,experts,selective m
+}
+
 @test "the simulator adds to each stage what that stage recomputes" {
     time_of() { makespan gpipe 1 --seq-len 64 "$1"; }
     ppsplit -p 3 --layers 2,2,1 m >none.json
@@ -118,12 +141,14 @@ shortest() {
         n=$((n + $(grep -c '"recompute": "selective"' auto.json || true)))
     done
     [ "$n" -gt 0 ]
-    # A stage that recomputes in full keeps nothing for later slices.
+    # A stage that recomputes keys and values keeps none for later slices.
     local what='seq1f1b divides sequences into 2 slices, and a stage that
-recomputes in full keeps no keys and values for later ones; try --recompute
+recomputes keys and values keeps none for later ones; try --recompute
 selective'
     refuses "${what//$'\n'/ }" -p 2 --schedule seq1f1b -m 4 --recompute full m
     refuses "${what//$'\n'/ }" -p 2 --schedule seq1f1b -m 4 --recompute none,full m
+    refuses "${what//$'\n'/ }" -p 2 --schedule seq1f1b -m 4 --recompute qkv m
+    ppsplit -q -p 2 --schedule seq1f1b -m 4 --recompute norms+outputs+mlp m
     ppsplit -q -p 2 --compare seq1f1b,1f1b -m 4 --recompute full m |
         grep -q '^seq1f1b *cannot run: seq1f1b divides'
     # In full it fits without slices, but is no remedy for them.
@@ -135,11 +160,12 @@ selective'
 }
 
 @test "a list that is wrong is refused" {
-    refuses "--recompute: 'some' is not one of: none, selective, full" \
-        -p 2 --recompute none,some m
-    refuses "--recompute: '' is not one of: none, selective, full" \
-        -p 2 --recompute none, m
-    refuses "--recompute: 'auto' is not one of: none, selective, full" \
+    local of="is not one of: none, selective, full, norms, attention, qkv, \
+latent, outputs, mlp_act, mlp, expert_act, experts"
+    refuses "--recompute: 'some' $of" -p 2 --recompute none,some m
+    refuses "--recompute: '' $of" -p 2 --recompute none, m
+    refuses "--recompute: '' $of" -p 2 --recompute norms+ m
+    refuses "--recompute: 'auto' $of" \
         -p 2 --recompute none,auto m
     refuses "--recompute: 'none,full,none' is for 3 stages, not 2" \
         -p 2 --recompute none,full,none m

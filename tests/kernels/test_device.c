@@ -17,6 +17,7 @@
 #include "cuda_stream.h"
 #include "device/device.h"
 #include "emulated_gate.h"
+#include "model/cost.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/execute/job.h"
 #include "schedule/check/check.h"
@@ -307,8 +308,8 @@ static void test_place(const struct place *place, double bound,
         ok(done_run(&run) && same(&one, &many), "%s: %s on %d: the same bits",
            name, run.kind, run.ranks);
     }
-    for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++) {
-        run.recompute = (enum pp_recompute)r;
+    for (int r = 1; r < PP_N_RECOMPUTES; r++) {
+        run.recompute = pp_recompute_levels[r];
         ok(done_run(&run) && same(&one, &many),
            "%s: %s with recomputation %d: the same bits", name, run.kind, r);
     }
@@ -337,8 +338,8 @@ static void test_pairs(const struct place *place, const struct pp_packed *data)
     run.ranks = 2;
     run.v = true;
     run.out = &many;
-    for (int r = PP_RECOMPUTE_NONE; r < PP_N_RECOMPUTES; r++) {
-        run.recompute = (enum pp_recompute)r;
+    for (int r = 0; r < PP_N_RECOMPUTES; r++) {
+        run.recompute = pp_recompute_levels[r];
         before = pp_emulated_passed();
         ok(done_run(&run) && same(&one, &many),
            "%s: dualpipev, recomputation %d: the same bits", name, r);

@@ -429,18 +429,15 @@ static void packing(const struct variant *v)
     rig_finish(&all);
 }
 
-/* Tests that a layer that recomputes has the bits of one that keeps everything,
- * although other blocks are overwritten between its actions. */
-static void recompute(const struct variant *v, const struct pp_kernels *k)
+/* Reports whether a layer that recomputes a set has the bits of one that keeps
+ * everything, although other blocks are overwritten between its actions. */
+static bool recomputes(const struct rig *all, const struct pp_shard *shard,
+                       const struct variant *v, enum pp_recompute mode,
+                       const struct pp_kernels *k)
 {
-    struct pp_model m = model_of(v);
-    const struct pp_shard shard = shard_of(&m, v);
-    struct rig all, r;
+    struct rig r;
     struct pp_err err = {0};
-    rig_init_mode(&all, &shard, v->kind, PP_RECOMPUTE_NONE, k, &packed, 0);
-    rig_init_mode(&r, &shard, v->kind, v->mode, k, &packed, 0);
-    rig_forward(&all);
-    rig_backward(&all);
+    rig_init_mode(&r, shard, v->kind, mode, k, &packed, 0);
     rig_forward(&r);
     struct values *workspace = &r.blocks[PP_SAVED_WORKSPACE];
     const struct pp_call c = rig_call(&r, PP_IN_BACKWARD, &err);
@@ -453,11 +450,36 @@ static void recompute(const struct variant *v, const struct pp_kernels *k)
     fill(&r.blocks[PP_SAVED_ACT_I], NAN);
     if (pp_layer_bwd_weight(&c))
         abort();
-    ok(rig_guards(&r) && same_bits(&all.y, &r.y) && same_bits(&all.dx, &r.dx) &&
-           same_bits(&all.g, &r.g),
-       "%s, %s: the bits of a layer that keeps everything", v->name, k->name);
-    rig_finish(&all);
+    bool same = rig_guards(&r) && same_bits(&all->y, &r.y) &&
+                same_bits(&all->dx, &r.dx) && same_bits(&all->g, &r.g);
     rig_finish(&r);
+    return same;
+}
+
+/* Tests the set of a variant, and if that is full each part alone, all but one
+ * and some other sets. */
+static void recompute(const struct variant *v, const struct pp_kernels *k)
+{
+    enum { N_PARTS = 9, N_OTHERS = 40 };
+    struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
+    struct rig all;
+    unsigned wrong = 0, full = PP_RECOMPUTE_FULL;
+    rig_init_mode(&all, &shard, v->kind, PP_RECOMPUTE_NONE, k, &packed, 0);
+    rig_forward(&all);
+    rig_backward(&all);
+    ok(recomputes(&all, &shard, v, v->mode, k),
+       "%s, %s: the bits of a layer that keeps everything", v->name, k->name);
+    for (unsigned i = 0; v->mode == full && i < 2 * N_PARTS + N_OTHERS; i++) {
+        unsigned set = i < N_PARTS       ? 1u << i
+                       : i < 2 * N_PARTS ? full & ~(1u << (i - N_PARTS))
+                                         : i * 2654435761u >> 23;
+        if (!recomputes(&all, &shard, v, (enum pp_recompute)set, k))
+            wrong = set;
+    }
+    ok(!wrong, "%s, %s: the same bits with other sets of parts (0x%x)", v->name,
+       k->name, wrong);
+    rig_finish(&all);
 }
 
 /* Tests zero tokens: no memory is touched and the loss is 0. */

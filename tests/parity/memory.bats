@@ -56,7 +56,7 @@ need() { pprun "$1.json" --data packed --print-memory >"$1.need"; }
 
 @test "B has room for what W needs of one layer" {
     local mode
-    for mode in none selective full; do
+    for mode in none selective full mlp+norms qkv+outputs; do
         ppsplit -q -p 1 --recompute $mode model-llama |
             ppsched -q -s 1f1b -m 2 --data packed >plan.json
         need plan

@@ -178,7 +178,7 @@ static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
         nodes[i] = g->stages[i];
         nodes[i].row = 0;
         recompute[i] = (enum pp_recompute)(
-            pp_rng_uniform(key ^ 13, (uint64_t)i) * PP_N_RECOMPUTES);
+            pp_rng_uniform(key ^ 13, (uint64_t)i) * (PP_RECOMPUTE_FULL + 1));
     }
     if (pp_lower(s, err) || pp_check(s, err))
         return false;

@@ -114,8 +114,8 @@ static bool plan_modes(const struct pp_split_request *q, int mode,
         int digits = some ? roll(r, combinations) : i;
         for (size_t s = 0; s < n; s++, digits /= PP_N_RECOMPUTES)
             modes[s] = mode == PP_N_RECOMPUTES
-                           ? (enum pp_recompute)(digits % PP_N_RECOMPUTES)
-                           : (enum pp_recompute)mode;
+                           ? pp_recompute_levels[digits % PP_N_RECOMPUTES]
+                           : pp_recompute_levels[mode];
         one.stage_modes = modes;
         double step = INFINITY;
         bool runs = !pp_split_plan(&one, &plan, &err) &&
@@ -136,9 +136,9 @@ static bool plan_modes(const struct pp_split_request *q, int mode,
 /* Reports whether stages of a trainer may have a mode, or any modes. */
 static bool has_mode(const struct pp_trainer *t, int mode)
 {
-    return mode == PP_N_RECOMPUTES          ? t->modes
-           : mode == PP_RECOMPUTE_SELECTIVE ? t->selective
-                                            : true;
+    return mode == PP_N_RECOMPUTES
+               ? t->modes
+               : pp_trainer_recomputes(t, pp_recompute_levels[mode]);
 }
 
 /* Plans every split without empty stages, or if `layouts` those that a layout
@@ -244,7 +244,7 @@ static void roll_shape(struct cluster *x, struct roll *r,
 /* Returns the least limit of memory with which the bound is finite, up to high.
  */
 static double least_limit(struct pp_mesh_shape *s, struct pp_mesh_bound b,
-                          enum pp_recompute mode, double high)
+                          int mode, double high)
 {
     double low = 0;
     while (high > low * 1.0001) {
@@ -292,13 +292,12 @@ static void bound_shape(uint64_t key, struct counts *c)
         .classes = &classes, .units = units, .limit = low};
     if (t == pp_trainers) {
         c->own++;
-        c->need += least_limit(&s, b, (enum pp_recompute)mode, low) / low;
+        c->need += least_limit(&s, b, mode, low) / low;
     }
     for (int i = 0; i <= N_LIMITS; i++) {
         b.limit = i < N_LIMITS ? low + (high - low) * i * i / 100 : INFINITY;
         double least = least_of(&all, b.limit, false);
-        struct pp_mesh_least l =
-            pp_mesh_shape_least(&s, &b, (enum pp_recompute)mode);
+        struct pp_mesh_least l = pp_mesh_shape_least(&s, &b, mode);
         struct pp_mesh_least any =
             pp_mesh_least(s.n_ranks, s.n_microbatches, &b);
         c->n++;

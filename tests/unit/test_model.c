@@ -164,7 +164,7 @@ static void test_saved(void)
     bool dense = true;
     for (size_t k = 0; k < 3; k++)
         for (size_t i = 0; i < pp_model_n_units(models[k]); i++)
-            for (int r = 0; r < PP_N_RECOMPUTES; r++)
+            for (int r = 0; r <= PP_RECOMPUTE_FULL; r++)
                 dense &= is_dense(models[k], pp_model_unit(models[k], i), r);
     ok(dense, "saved tensors lie without gaps");
     struct pp_unit_id layer = {PP_UNIT_LAYER, 0, PP_LANGUAGE};
@@ -244,7 +244,8 @@ static void test_recompute(void)
                       head = {PP_UNIT_HEAD, 0, PP_LANGUAGE};
     for (size_t i = 0; i < 2; i++) {
         enum pp_recompute r = want[i].r;
-        const char *name = pp_recompute_names[r];
+        char name[PP_RECOMPUTE_TEXT];
+        pp_recompute_text(r, name);
         const long long *w[] = {&want[i].act_i, &want[i].act_w, &want[i].grad_w,
                                 &want[i].workspace};
         for (int b = 0; b <= PP_SAVED_WORKSPACE; b++)

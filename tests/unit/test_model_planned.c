@@ -261,12 +261,12 @@ static void test_dense(void)
     read_text(SMALL_QWEN, &m, NULL);
     for (int r = 0; r < PP_N_RECOMPUTES; r++)
         for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
-            planned[r][b] = saved_width(&m, layer, r, b);
+            planned[r][b] = saved_width(&m, layer, pp_recompute_levels[r], b);
     m.architecture = PP_QWEN3;
     for (int r = 0; r < PP_N_RECOMPUTES; r++)
         for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
             is_int((long long)planned[r][b],
-                   (long long)saved_width(&m, layer, r, b),
+                   (long long)saved_width(&m, layer, pp_recompute_levels[r], b),
                    "a dense layer keeps what Qwen3's does");
 }
 

@@ -16,7 +16,7 @@ struct instance {
     int n; /* stages of one copy */
     double times[MAX_STAGES][3], again[MAX_STAGES][N_MODES];
     double bytes[MAX_STAGES][N_MODES], limit[MAX_STAGES];
-    const enum pp_recompute *modes; /* of the choice in the simulator */
+    const int *modes; /* of the choice in the simulator */
 };
 
 static const struct kind {
@@ -77,7 +77,7 @@ static double time_of(const void *ctx, struct pp_action a)
 }
 
 /* A run that fails has a time that equals none. */
-static double simulate(void *ctx, const enum pp_recompute *modes)
+static double simulate(void *ctx, const int *modes)
 {
     struct instance *x = ctx;
     struct pp_costs costs = {time_of, x, 0};
@@ -90,7 +90,7 @@ static double simulate(void *ctx, const enum pp_recompute *modes)
     return time;
 }
 
-static bool fits(void *ctx, const enum pp_recompute *modes, int rank)
+static bool fits(void *ctx, const int *modes, int rank)
 {
     const struct instance *x = ctx;
     const struct pp_graph *g = &x->f.graph;
@@ -101,7 +101,7 @@ static bool fits(void *ctx, const enum pp_recompute *modes, int rank)
     return sum <= x->limit[rank];
 }
 
-static bool all_fit(struct instance *x, const enum pp_recompute *modes)
+static bool all_fit(struct instance *x, const int *modes)
 {
     for (int r = 0; r < x->f.graph.n_rows; r++)
         if (!fits(x, modes, r))
@@ -127,14 +127,14 @@ static void set_limits(struct instance *x, uint64_t key)
 /* Returns the shortest step of all choices that fit; infinite if none does. */
 static double shortest(struct instance *x, size_t n_modes)
 {
-    enum pp_recompute modes[MAX_STAGES] = {0};
+    int modes[MAX_STAGES] = {0};
     double best = INFINITY;
     for (;;) {
         if (all_fit(x, modes))
             best = fmin(best, simulate(x, modes));
         int s = 0;
-        while (s < x->n && modes[s] + 1 == n_modes)
-            modes[s++] = PP_RECOMPUTE_NONE;
+        while (s < x->n && (size_t)modes[s] + 1 == n_modes)
+            modes[s++] = 0;
         if (s == x->n)
             return best;
         modes[s]++;
@@ -151,7 +151,7 @@ static void compare(struct instance *x, const struct kind *kind,
 {
     const struct pp_split_recompute p = {&x->f.graph, kind->n_modes, x, fits,
                                          simulate};
-    enum pp_recompute modes[MAX_STAGES];
+    int modes[MAX_STAGES];
     double want = shortest(x, kind->n_modes);
     const struct pp_recompute_found found = pp_split_recompute(&p, modes);
     bool yes = all_fit(x, modes);

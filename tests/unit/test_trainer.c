@@ -136,6 +136,9 @@ static void counted(void)
             "and a rank of tp as many for its own rows");
     is_near(kept(&m, &x, 0, PP_RECOMPUTE_FULL), 2 * 8192, 1e-12,
             "with full recomputation its input alone");
+    is_near(kept(&m, &x, 0, PP_AGAIN_MLP | PP_AGAIN_NORMS),
+            274688 + 8 - 2 * 8192 - 6 * 28672, 1e-12,
+            "with module mlp the sum before its norm, which is part of it");
     x = one;
     double experts = 8 * (2 * 7168 + 6 * 2048) + 6 * 2048 + 4 * 2 * 7168;
     double latent =
@@ -147,6 +150,16 @@ static void counted(void)
             experts + latent + numbers - 4 * 7168 - 8 * 2 * 2048 -
                 2 * 128 * (2 * 192 + 128),
             1e-12, "selective recomputes norms, activation and q, k, v");
+    is_near(kept(&v3, &x, 1, PP_AGAIN_QKV),
+            experts + latent + numbers - 2 * 128 * (2 * 192 + 128), 1e-12,
+            "module mla_up_proj recomputes q, k, v");
+    is_near(kept(&v3, &x, 1, PP_AGAIN_EXPERTS),
+            experts + latent + numbers - 8 * (2 * 7168 + 6 * 2048) - 6 * 2048 -
+                8 * 256 - 16 * 8,
+            1e-12, "module moe keeps its input alone");
+    is_near(kept(&v3, &x, 1, PP_AGAIN_MLP),
+            experts + latent + numbers - 6 * 2048, 1e-12,
+            "module shared_experts, too");
     x.ep = x.dp = 8;
     is_near(kept(&v3, &x, 1, PP_RECOMPUTE_NONE), experts + latent + numbers,
             1e-12, "ep divides none of it");

@@ -341,14 +341,19 @@ void pp_attention_heads_bwd(const struct pp_call *c, const void *dy)
 
 /* --- attention --- */
 
-static void attention_fwd(const struct pp_call *c, void *y,
-                          const void *residual)
+static void attention_inner(const struct pp_call *c, enum pp_recompute parts)
+{
+    if (parts & PP_AGAIN_QKV)
+        qkv_fwd(c);
+    if ((parts & PP_AGAIN_QKV) && !norms_rotated(c))
+        rotate(c, c->s[PP_S_QKV], pp_qkv_widths(c).row, 1);
+    if (parts & PP_AGAIN_ATTENTION)
+        pp_attention_heads_fwd(c);
+}
+
+void pp_attention_last(const struct pp_call *c, void *y, const void *residual)
 {
     const struct pp_product o = pp_attention_output(c);
-    qkv_fwd(c);
-    if (!norms_rotated(c))
-        rotate(c, c->s[PP_S_QKV], pp_qkv_widths(c).row, 1);
-    pp_attention_heads_fwd(c);
     pp_join_fwd(c, &o, y, gated(c), residual);
 }
 
@@ -385,8 +390,8 @@ static void attention_bwd_weight(const struct pp_call *c)
 }
 
 const struct pp_block_ops pp_part_attention = {
-    .fwd = attention_fwd,
-    .recompute = pp_attention_heads_fwd,
+    .inner = attention_inner,
+    .last = pp_attention_last,
     .bwd_input = attention_bwd_input,
     .bwd_weight = attention_bwd_weight,
 };

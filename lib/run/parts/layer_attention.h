@@ -99,5 +99,6 @@ void pp_sinks_bwd_input(const struct pp_call *c, const void *dattn,
 void pp_attention_heads_fwd(const struct pp_call *c);
 void pp_attention_heads_bwd(const struct pp_call *c, const void *dy);
 struct pp_product pp_attention_output(const struct pp_call *c);
+void pp_attention_last(const struct pp_call *c, void *y, const void *residual);
 
 #endif

@@ -75,15 +75,24 @@ static void norm_before(const struct pp_call *c, const struct block *k)
         pp_norm_fwd(c, k->before, c->R, c->s[k->before->y], NULL);
 }
 
+/* y = x + the last product of the block, with the norm after it */
+static void block_output(const struct pp_call *c, const struct block *k,
+                         void *y, const void *x)
+{
+    const struct pp_norm_slots *n = k->after;
+    k->ops->last(c, n ? c->s[n->x] : y, n ? NULL : x);
+    if (n)
+        pp_norm_fwd(c, n, c->R, y, x);
+}
+
 /* y = x + the block, with its norms */
 static void block_fwd(const struct pp_call *c, const struct block *k, void *y,
                       const void *x)
 {
-    const struct pp_norm_slots *n = k->after;
     norm_before(c, k);
-    k->ops->fwd(c, n ? c->s[n->x] : y, n ? NULL : x);
-    if (n)
-        pp_norm_fwd(c, n, c->R, y, x);
+    if (!k->ops->whole)
+        k->ops->inner(c, PP_RECOMPUTE_FULL);
+    block_output(c, k, y, x);
 }
 
 static void decoder_fwd(const struct pp_call *call, void *y, const void *x)
@@ -98,18 +107,20 @@ static void decoder_fwd(const struct pp_call *call, void *y, const void *x)
  * only by the norm after it. */
 static void recompute(const struct pp_call *c, const struct decoder *d)
 {
-    bool full = c->l->recompute == PP_RECOMPUTE_FULL;
-    if (full) {
-        block_fwd(c, &d->attention, c->s[PP_S_MID], c->s[PP_S_X]);
-    } else {
+    enum pp_recompute parts = pp_layer_recomputes(c);
+    bool outputs = parts & PP_AGAIN_OUTPUTS, norms = parts & PP_AGAIN_NORMS,
+         last = outputs && d->mlp.after;
+    if (norms)
         norm_before(c, &d->attention);
-        d->attention.ops->recompute(c);
-    }
-    norm_before(c, &d->mlp);
-    if (full && d->mlp.after)
-        d->mlp.ops->fwd(c, c->s[PP_S_OUT2], NULL);
-    else
-        d->mlp.ops->recompute(c);
+    d->attention.ops->inner(c, parts);
+    if (outputs)
+        block_output(c, &d->attention, c->s[PP_S_MID], c->s[PP_S_X]);
+    if (norms)
+        norm_before(c, &d->mlp);
+    if (!last || !d->mlp.ops->whole)
+        d->mlp.ops->inner(c, parts);
+    if (last)
+        d->mlp.ops->last(c, c->s[PP_S_OUT2], NULL);
 }
 
 /* Computes dx from dy, the gradient of the block's sum. Without a norm before
@@ -142,7 +153,7 @@ static void decoder_bwd_input(const struct pp_call *call, void *dx,
                               const void *dy)
 {
     const struct decoder d = decoder_of(call, dx);
-    if (call->l->recompute)
+    if (pp_layer_recomputes(call))
         recompute(&d.call, &d);
     if (d.parallel) {
         parallel_bwd_input(&d, dx, dy);

@@ -47,11 +47,19 @@ static void heads_fwd(const struct pp_call *c)
            &w, &s, c->scratch);
 }
 
-static void delta_fwd(const struct pp_call *c, void *y, const void *residual)
+static void delta_inner(const struct pp_call *c, enum pp_recompute parts)
 {
-    const struct pp_product in = product(c), out = output(c);
-    pp_product_fwd(c, &in, c->T, c->s[PP_S_QKV_RAW], c->s[PP_S_NORM1], NULL);
-    heads_fwd(c);
+    const struct pp_product in = product(c);
+    if (parts & PP_AGAIN_QKV)
+        pp_product_fwd(c, &in, c->T, c->s[PP_S_QKV_RAW], c->s[PP_S_NORM1],
+                       NULL);
+    if (parts & PP_AGAIN_ATTENTION)
+        heads_fwd(c);
+}
+
+static void delta_last(const struct pp_call *c, void *y, const void *residual)
+{
+    const struct pp_product out = output(c);
     pp_join_fwd(c, &out, y, c->s[PP_S_GATED], residual);
 }
 
@@ -83,8 +91,8 @@ static void delta_bwd_weight(const struct pp_call *c)
 }
 
 const struct pp_block_ops pp_part_delta = {
-    .fwd = delta_fwd,
-    .recompute = heads_fwd,
+    .inner = delta_inner,
+    .last = delta_last,
     .bwd_input = delta_bwd_input,
     .bwd_weight = delta_bwd_weight,
 };

@@ -350,18 +350,27 @@ static void experts_fwd(const struct pp_call *c, void *y, const void *residual)
         PP_RUN(c, add, y, residual, y, c->R * e.C);
 }
 
-/* Nothing is kept of further rounds. */
-static void experts_recompute(const struct pp_call *c)
+/* Nothing is kept of further rounds, and the router does not run again. */
+static void experts_inner(const struct pp_call *c, enum pp_recompute parts)
 {
     struct experts e = experts_of(c);
-    find_rows(c, &e);
-    if (c->l->recompute == PP_RECOMPUTE_FULL) {
-        const struct expert_input x = gather_input(c, &e, c->s[PP_S_NORM2]);
+    size_t shared = e.shared.S;
+    if (!(parts & PP_AGAIN_MLP))
+        e.shared.S = 0;
+    const struct expert_input x = parts & (PP_AGAIN_MLP | PP_AGAIN_EXPERTS)
+                                      ? gather_input(c, &e, c->s[PP_S_NORM2])
+                                      : (struct expert_input){NULL, NULL};
+    if (parts & (PP_AGAIN_EXPERTS | PP_AGAIN_EXPERT_ACT))
+        find_rows(c, &e);
+    if (parts & PP_AGAIN_EXPERTS)
         gate_and_up(c, &e, &x);
-    } else {
+    else if (parts & PP_AGAIN_MLP)
+        pp_shared_up_fwd(c, &e.shared, x.all);
+    if (parts & PP_AGAIN_EXPERT_ACT)
+        activate(c, &e);
+    e.shared.S = shared;
+    if ((parts & PP_AGAIN_MLP_ACT) && !(parts & PP_AGAIN_MLP))
         pp_shared_activate(c, &e.shared);
-    }
-    activate(c, &e);
 }
 
 /* --- input gradient --- */
@@ -586,8 +595,9 @@ static void experts_bwd_weight(const struct pp_call *c)
 }
 
 const struct pp_block_ops pp_part_experts = {
-    .fwd = experts_fwd,
-    .recompute = experts_recompute,
+    .inner = experts_inner,
+    .last = experts_fwd,
+    .whole = true,
     .bwd_input = experts_bwd_input,
     .bwd_weight = experts_bwd_weight,
 };

@@ -26,6 +26,12 @@ extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder, pp_layer_mtp,
 /* Returns the call with another env of this rank. */
 struct pp_call pp_call_in(const struct pp_call *c, const struct pp_env *env);
 
+/* Returns what I of the layer computes again. */
+static inline enum pp_recompute pp_layer_recomputes(const struct pp_call *c)
+{
+    return pp_unit_recompute(c->m, c->l->unit, c->l->recompute);
+}
+
 /* Finds the saved tensors of an earlier slice of the microbatch. Those that
  * outlive F are in the same place as for I. */
 void pp_layer_saved_before(const struct pp_call *c,
@@ -146,10 +152,11 @@ static inline double pp_norm_shift(const struct pp_model *m)
  * NULL. Attention reads the normed x from PP_S_NORM1, an MLP from PP_S_NORM2.
  */
 struct pp_block_ops {
-    void (*fwd)(const struct pp_call *c, void *y, const void *residual);
-    /* Computes again what recomputation does not keep. With full recomputation
-     * only an MLP has it: attention runs forward again. */
-    void (*recompute)(const struct pp_call *c);
+    /* Computes these parts of what the last product reads, all in a forward;
+     * then the last product. */
+    void (*inner)(const struct pp_call *c, enum pp_recompute parts);
+    void (*last)(const struct pp_call *c, void *y, const void *residual);
+    bool whole; /* last does both */
     /* Computes the gradient of the normed input, PP_S_DNORM1 or 2, from dy. */
     void (*bwd_input)(const struct pp_call *c, const void *dy);
     /* dy is in PP_S_DOUT1 for attention, in PP_S_DOUT2 for an MLP. */

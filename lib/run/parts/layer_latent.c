@@ -109,18 +109,29 @@ static void low_norm_fwd(const struct pp_call *c, const struct latent *d,
            1, p->rank, d->low, d->norms, d->raw, 0, LATENT_EPS, NULL);
 }
 
-/* Writes the queries of QKV from x (T, C). */
+/* Writes the latent values from x (T, C). */
+static void latents_fwd(const struct pp_call *c, const struct latent *d,
+                        const void *x)
+{
+    if (d->narrows) {
+        pp_product_fwd(c, &d->q_down, c->T, c->s[PP_S_LATENT_RAW], x, NULL);
+        low_norm_fwd(c, d, &d->q);
+    }
+    pp_product_fwd(c, &d->kv_down, c->T,
+                   pp_at(c, c->s[PP_S_LATENT_RAW], d->kv.at), x, NULL);
+    low_norm_fwd(c, d, &d->kv);
+    rotate(c, shared_keys(c, d, c->s[PP_S_LATENT_RAW]), 1);
+}
+
+/* Writes the queries of QKV, from x if they are not of low rank. */
 static void queries_fwd(const struct pp_call *c, const struct latent *d,
                         const void *x)
 {
     void *qkv = c->s[PP_S_QKV];
-    if (d->narrows) {
-        pp_product_fwd(c, &d->q_down, c->T, c->s[PP_S_LATENT_RAW], x, NULL);
-        low_norm_fwd(c, d, &d->q);
+    if (d->narrows)
         pp_product_fwd(c, &d->q_up, c->T, qkv, c->s[PP_S_LATENT], NULL);
-    } else {
+    else
         pp_product_fwd(c, &d->queries, c->T, qkv, x, NULL);
-    }
     rotate(c, query_heads(c, d, qkv), 1);
 }
 
@@ -146,16 +157,11 @@ static void copy_up(const struct pp_call *c, const struct latent *d, void *qkv,
     }
 }
 
-/* Writes the keys and values of QKV from x (T, C). */
-static void keys_fwd(const struct pp_call *c, const struct latent *d,
-                     const void *x)
+/* Writes the keys and values of QKV. */
+static void keys_fwd(const struct pp_call *c, const struct latent *d)
 {
     void *qkv = c->s[PP_S_QKV], *up = c->scratch;
     const struct rotated shared = shared_keys(c, d, c->s[PP_S_LATENT_RAW]);
-    pp_product_fwd(c, &d->kv_down, c->T,
-                   pp_at(c, c->s[PP_S_LATENT_RAW], d->kv.at), x, NULL);
-    low_norm_fwd(c, d, &d->kv);
-    rotate(c, shared, 1);
     pp_product_fwd(c, &d->kv_up, c->T, up,
                    pp_at(c, c->s[PP_S_LATENT], d->kv.at), NULL);
     copy_up(c, d, qkv, up, false);
@@ -164,15 +170,20 @@ static void keys_fwd(const struct pp_call *c, const struct latent *d,
                c->T, d->rope, d->w.qkv, d->raw);
 }
 
-static void latent_fwd(const struct pp_call *c, void *y, const void *residual)
+static void latent_inner(const struct pp_call *c, enum pp_recompute parts)
 {
     const struct latent d = latent_of(c);
-    const struct pp_product o = pp_attention_output(c);
-    const void *x = pp_layer_gather(c, c->s[PP_S_NORM1]);
-    queries_fwd(c, &d, x);
-    keys_fwd(c, &d, x);
-    pp_attention_heads_fwd(c);
-    pp_join_fwd(c, &o, y, c->s[PP_S_ATTN], residual);
+    bool reads =
+        (parts & PP_AGAIN_LATENT) || (!d.narrows && (parts & PP_AGAIN_QKV));
+    const void *x = reads ? pp_layer_gather(c, c->s[PP_S_NORM1]) : NULL;
+    if (parts & PP_AGAIN_LATENT)
+        latents_fwd(c, &d, x);
+    if (parts & PP_AGAIN_QKV) {
+        queries_fwd(c, &d, x);
+        keys_fwd(c, &d);
+    }
+    if (parts & PP_AGAIN_ATTENTION)
+        pp_attention_heads_fwd(c);
 }
 
 /* --- input gradient --- */
@@ -286,8 +297,8 @@ static void latent_bwd_weight(const struct pp_call *c)
 }
 
 const struct pp_block_ops pp_part_latent_attention = {
-    .fwd = latent_fwd,
-    .recompute = pp_attention_heads_fwd,
+    .inner = latent_inner,
+    .last = pp_attention_last,
     .bwd_input = latent_bwd_input,
     .bwd_weight = latent_bwd_weight,
 };

@@ -62,20 +62,19 @@ static void activation_bwd(const struct pp_call *c, const struct mlp *p,
         PP_RUN(c, swiglu_bwd, dgu, dact, gu, c->T, p->down.in);
 }
 
-static void mlp_fwd(const struct pp_call *c, void *y, const void *residual)
+static void mlp_inner(const struct pp_call *c, enum pp_recompute parts)
 {
     const struct mlp p = mlp_of(c);
-    widen(c, &p);
-    activate(c, &p);
-    pp_join_fwd(c, &p.down, y, c->s[PP_S_ACT], residual);
+    if (parts & PP_AGAIN_MLP)
+        widen(c, &p);
+    if (parts & PP_AGAIN_MLP_ACT)
+        activate(c, &p);
 }
 
-static void mlp_recompute(const struct pp_call *c)
+static void mlp_last(const struct pp_call *c, void *y, const void *residual)
 {
     const struct mlp p = mlp_of(c);
-    if (c->l->recompute == PP_RECOMPUTE_FULL)
-        widen(c, &p);
-    activate(c, &p);
+    pp_join_fwd(c, &p.down, y, c->s[PP_S_ACT], residual);
 }
 
 /* GELU's gradient is made in place; that of a gate needs room, (T, I). */
@@ -100,8 +99,8 @@ static void mlp_bwd_weight(const struct pp_call *c)
 }
 
 const struct pp_block_ops pp_part_mlp = {
-    .fwd = mlp_fwd,
-    .recompute = mlp_recompute,
+    .inner = mlp_inner,
+    .last = mlp_last,
     .bwd_input = mlp_bwd_input,
     .bwd_weight = mlp_bwd_weight,
 };

@@ -105,7 +105,7 @@ static void mtp_bwd_input(const struct pp_call *c, void *dx, const void *dy)
     PP_RUN(c, copy, last.at, dm.at, R, C, C, dm.ld);
     mtp_norm_bwd_input(c, LAST, c->s[PP_S_DY], last);
     pp_layer_decoder.bwd_input(c, c->s[PP_S_DJOIN], c->s[PP_S_DY]);
-    if (c->l->recompute)
+    if (pp_layer_recomputes(c) & PP_AGAIN_NORMS)
         norm_inputs(c);
     pp_product_bwd_input(c, &p, R, c->s[PP_S_DJOINED], c->s[PP_S_DJOIN]);
     mtp_norm_bwd_input(c, TRUNK, dx, half(c, c->s[PP_S_DJOINED], TRUNK));
