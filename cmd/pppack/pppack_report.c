@@ -30,18 +30,6 @@ void pack_print_stream(FILE *f, enum pp_modality m, bool both,
                 all[i].value, before ? "" : ",\n");
 }
 
-/* Counts the generator's scored labels. */
-static uint64_t generator_scored(const struct pp_packed *p)
-{
-    uint64_t n = 0;
-    for (size_t b = 0; b < p->n_bins; b++) {
-        struct pp_bin bin;
-        pp_packed_generator_bin(p, b, &bin);
-        n += bin.scored;
-    }
-    return n;
-}
-
 static int print_json(const struct pack_options *o, const struct pp_packed *p)
 {
     uint64_t scored = 0;
@@ -69,7 +57,7 @@ static int print_json(const struct pack_options *o, const struct pp_packed *p)
         fprintf(f,
                 ",\n  \"generator_vocab\": %" PRIu32
                 ",\n  \"generator_scored\": %" PRIu64,
-                p->generator_vocab, generator_scored(p));
+                p->generator_vocab, pp_packed_scored(p, true));
     if (p->cp)
         fprintf(f, ",\n  \"cp\": %" PRIu32 ",\n  \"rank_tokens\": %" PRIu32,
                 p->cp, p->max_rank_tokens);

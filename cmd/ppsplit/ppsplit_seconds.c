@@ -4,20 +4,6 @@
 #include "cost/estimate.h"
 #include "ppsplit.h"
 
-/* Returns the places of the language model's ranks. */
-static struct pp_layout layout_of(const struct split_job *j)
-{
-    struct pp_layout l = {.components = {{.mesh = j->p.mesh}},
-                          .n_components = 1};
-    l.components[0].mesh.pp = (int)j->o.n_ranks;
-    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
-        l.components[0].mesh.pp -= j->encoders[i].pp;
-        l.components[0].first_row += j->encoders[i].pp;
-        l.components[0].first_rank += pp_mesh_ranks(&j->encoders[i]);
-    }
-    return l;
-}
-
 int split_set_seconds(struct split_job *j)
 {
     const struct pp_estimate x = {
@@ -26,7 +12,8 @@ int split_set_seconds(struct split_job *j)
         .machine = &j->p.machine,
         .trainer = j->p.trainer,
         .flops = j->o.flops,
-        .layout = layout_of(j),
+        .layout =
+            pp_split_layout_of(j->encoders, &j->p.mesh, (int)j->o.n_ranks),
         .microbatch = {.tokens = j->o.tokens, .seq_len = j->p.seq_len}};
     /* A machine beside measured costs has the links, and the update if nobody
      * measured it. */

@@ -324,14 +324,9 @@ static int check_tokens(struct split_job *j)
 /* Sets how ranks divide the items of each encoder. */
 static void divide_items(struct split_job *j)
 {
-    struct pp_layout l = {{{.mesh = j->p.mesh}}, 1};
-    size_t n = pp_model_n_encoders(&j->p.model);
-    for (size_t i = 0; i < n && j->encoders[i].dp; i++) {
-        l.components[i].mesh = j->encoders[i];
-        l.components[i + 1].mesh = j->p.mesh;
-        l.n_components = (int)i + 2;
-    }
-    for (size_t i = 0; i < n; i++)
+    const struct pp_layout l =
+        pp_split_layout_of(j->encoders, &j->p.mesh, (int)j->o.n_ranks);
+    for (size_t i = 0; i < pp_model_n_encoders(&j->p.model); i++)
         pp_layout_divide_images(&l, i, &j->p.request.shard.images[i]);
 }
 

@@ -374,25 +374,15 @@ static int check_rows(const struct runner *p, const char *dir,
 static int check_scored(const struct runner *p, const char *dir,
                         const struct pp_packed *data)
 {
-    bool generates = p->model.generator && pp_packed_has_generator(data);
-    uint64_t scored = 0;
-    if (p->job.score || p->model.scores)
-        return 0;
-    for (size_t i = 0; i < data->n_bins && !scored; i++) {
-        struct pp_bin b;
-        pp_packed_bin(data, i, &b);
-        scored += b.scored;
-        if (generates) {
-            pp_packed_generator_bin(data, i, &b);
-            scored += b.scored;
-        }
-    }
-    return scored ? 0
-                  : pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                            "%s: none of its '%" PRIu64
-                            "' tokens is scored; look at the masks and labels "
-                            "of the documents, or pack with a larger -l",
-                            dir, data->n_tokens);
+    bool scored = pp_packed_scored(data, false) ||
+                  (p->model.generator && pp_packed_scored(data, true));
+    return p->job.score || p->model.scores || scored
+               ? 0
+               : pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                         "%s: none of its '%" PRIu64
+                         "' tokens is scored; look at the masks and labels "
+                         "of the documents, or pack with a larger -l",
+                         dir, data->n_tokens);
 }
 
 static int open_packed(struct runner *p, const char *dir, struct pp_packed *out)

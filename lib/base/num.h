@@ -63,6 +63,17 @@ void pp_format_size(size_t bytes, char *buf);
  * characters: "512", "1.5K", "23.4G". K is 1024. buf has 32 bytes. */
 void pp_format_short_size(size_t bytes, char *buf);
 
+/* Return the larger and the smaller of two sizes. */
+static inline size_t pp_most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t pp_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Returns n rounded up to a multiple of align. align is not 0. */
 static inline size_t pp_round_up(size_t n, size_t align)
 {

@@ -229,6 +229,18 @@ void pp_packed_generator_bin(const struct pp_packed *p, size_t b,
     memset(out->columns, 0, sizeof out->columns);
 }
 
+uint64_t pp_packed_scored(const struct pp_packed *p, bool generator)
+{
+    uint64_t n = 0;
+    bool none = generator && !pp_packed_has_generator(p);
+    for (size_t i = 0; i < p->n_bins && !none; i++) {
+        struct pp_bin b;
+        (generator ? pp_packed_generator_bin : pp_packed_bin)(p, i, &b);
+        n += b.scored;
+    }
+    return n;
+}
+
 /* --- the order of the bins over the epochs --- */
 
 /* The permutation of an epoch is computed bin by bin and is not stored, so a

@@ -137,6 +137,9 @@ static inline bool pp_packed_has_generator(const struct pp_packed *p)
 void pp_packed_generator_bin(const struct pp_packed *p, size_t b,
                              struct pp_bin *out);
 
+/* Returns the scored labels of all bins, or the generator's, if it has some. */
+uint64_t pp_packed_scored(const struct pp_packed *p, bool generator);
+
 /* Returns the bin of microbatch `at`, counted from the start of the training
  * over all epochs, or PP_NO_BIN. The first epoch has the packed order. */
 size_t pp_packed_place(const struct pp_packed *p, uint64_t at);

@@ -251,11 +251,6 @@ enum { EXPERTS = 5, TOP_K = 3, EXPERT_WIDTH = 12, SHARED_WIDTH = 16 };
 enum { Q_RANK = 9, KV_RANK = 7, NOPE_DIM = 3, ROPE_DIM = 4, V_DIM = 5 };
 enum { GROUPS = 3, GROUP = 2 }; /* of two experts each */
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Reports whether tensor-parallel ranks can divide so many key heads. */
 static bool divides_heads(size_t tp, size_t n_kv_heads, size_t ratio)
 {
@@ -266,11 +261,11 @@ static bool divides_heads(size_t tp, size_t n_kv_heads, size_t ratio)
 static void make_latent(struct pp_model *m)
 {
     struct pp_mla *a = &m->mla;
-    a->q_rank = least(a->q_rank, Q_RANK);
-    a->kv_rank = least(a->kv_rank, KV_RANK);
-    a->nope_dim = least(a->nope_dim, NOPE_DIM);
-    a->rope_dim = least(a->rope_dim, ROPE_DIM);
-    a->v_dim = least(a->v_dim, V_DIM);
+    a->q_rank = pp_least(a->q_rank, Q_RANK);
+    a->kv_rank = pp_least(a->kv_rank, KV_RANK);
+    a->nope_dim = pp_least(a->nope_dim, NOPE_DIM);
+    a->rope_dim = pp_least(a->rope_dim, ROPE_DIM);
+    a->v_dim = pp_least(a->v_dim, V_DIM);
     m->head_dim = a->kv_rank ? a->nope_dim + a->rope_dim : m->head_dim;
 }
 
@@ -280,32 +275,34 @@ static void make_few_experts(struct pp_moe *e)
     bool grouped = r->n_groups > 1 && e->n_experts >= GROUPS * GROUP;
     if (grouped) {
         r->n_groups = GROUPS;
-        r->kept_groups = least(r->kept_groups, GROUPS - 1);
+        r->kept_groups = pp_least(r->kept_groups, GROUPS - 1);
     }
     if (grouped || r->n_groups <= 1) {
-        e->n_experts = grouped ? GROUPS * GROUP : least(e->n_experts, EXPERTS);
-        e->top_k = least(e->top_k, grouped ? GROUP * r->kept_groups : TOP_K);
+        e->n_experts =
+            grouped ? GROUPS * GROUP : pp_least(e->n_experts, EXPERTS);
+        e->top_k = pp_least(e->top_k, grouped ? GROUP * r->kept_groups : TOP_K);
     }
 }
 
 void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
 {
     size_t ratio = m->n_heads / m->n_kv_heads;
-    size_t n = ratio > 8 ? 1 : least(m->n_kv_heads, 2);
+    size_t n = ratio > 8 ? 1 : pp_least(m->n_kv_heads, 2);
     n = n < share ? share : n;
-    m->n_kv_heads = divides_heads(tp, n, ratio) ? n : least(m->n_kv_heads, tp);
+    m->n_kv_heads =
+        divides_heads(tp, n, ratio) ? n : pp_least(m->n_kv_heads, tp);
     m->n_heads = m->n_kv_heads * ratio;
-    m->head_dim = least(m->head_dim, HEAD_DIM);
-    m->rotary_dim = least(m->rotary_dim, ROTARY_DIM);
+    m->head_dim = pp_least(m->head_dim, HEAD_DIM);
+    m->rotary_dim = pp_least(m->rotary_dim, ROTARY_DIM);
     make_latent(m);
-    m->hidden = least(m->hidden, HIDDEN);
-    m->intermediate = pp_round_up(least(m->intermediate, INTERMEDIATE), tp);
+    m->hidden = pp_least(m->hidden, HIDDEN);
+    m->intermediate = pp_round_up(pp_least(m->intermediate, INTERMEDIATE), tp);
     m->moe.intermediate =
-        pp_round_up(least(m->moe.intermediate, EXPERT_WIDTH), tp);
-    m->moe.shared = pp_round_up(least(m->moe.shared, SHARED_WIDTH), tp);
+        pp_round_up(pp_least(m->moe.intermediate, EXPERT_WIDTH), tp);
+    m->moe.shared = pp_round_up(pp_least(m->moe.shared, SHARED_WIDTH), tp);
     make_few_experts(&m->moe);
-    m->vocab = least(m->vocab, tp < VOCAB ? VOCAB : tp);
-    m->window = least(m->window, WINDOW);
+    m->vocab = pp_least(m->vocab, tp < VOCAB ? VOCAB : tp);
+    m->window = pp_least(m->window, WINDOW);
     m->query_scalar = m->query_scalar > 0 ? (double)m->head_dim : 0;
     m->init_range = 1 / sqrt((double)m->hidden);
 }

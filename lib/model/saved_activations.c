@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/num.h"
 #include "model/lora.h"
 #include "model/parts.h"
 
@@ -248,11 +249,6 @@ size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
     return n;
 }
 
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 struct pp_experts_room pp_experts_room(const struct pp_shard *s)
 {
     const struct pp_moe *e = &s->model->moe;
@@ -268,13 +264,13 @@ struct pp_experts_room pp_experts_room(const struct pp_shard *s)
      * ranks. A sequence may be a single token of these, and has loads. */
     size_t all = whole ? pp_shard_tp(s) : 1, gate = e->shared_gate ? all : 0;
     return (struct pp_experts_room){
-        .product = most((1 + other) * values + own * h, gate * h),
-        .act = most(pp_shard_expert_values(s, i),
-                    all * pp_shard_shared_columns(s)),
+        .product = pp_most((1 + other) * values + own * h, gate * h),
+        .act = pp_most(pp_shard_expert_values(s, i),
+                       all * pp_shard_shared_columns(s)),
         .again = pp_shard_has_rounds(s) ? 4 * pp_shard_expert_values(s, i) : 0,
         .logits = (whole ? all + 1 : 1) * e->n_experts,
         /* That of the gate is computed while rows travel. */
-        .weights = most(rows, gate),
+        .weights = pp_most(rows, gate),
         .other_weights = other * rows + own,
         .arrivals = other * 2 * rows,
         .counts = other * 2 * ep * e->n_experts + (limited ? e->n_experts : 0),

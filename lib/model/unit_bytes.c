@@ -35,16 +35,6 @@ static size_t quotient_up(size_t a, size_t b)
     return a / b + (a % b > 0);
 }
 
-static size_t greater(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static size_t lesser(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* --- backends --- */
 
 struct pp_backend pp_backend_of(const struct pp_precision *p, bool is_host)
@@ -64,12 +54,12 @@ size_t pp_head_block_rows(const struct pp_backend *b, size_t vocab)
     if (rows < HEAD_ROWS)
         return HEAD_ROWS;
     rows -= rows % (rows < TILE_ROWS ? HEAD_ROWS : TILE_ROWS);
-    return lesser(rows, b->head_rows);
+    return pp_least(rows, b->head_rows);
 }
 
 size_t pp_head_room_rows(size_t block_rows, size_t tokens)
 {
-    return lesser(block_rows, pp_round_up(tokens, HEAD_ROWS));
+    return pp_least(block_rows, pp_round_up(tokens, HEAD_ROWS));
 }
 
 /* --- the workspace --- */
@@ -81,7 +71,7 @@ enum { N_PARTS = 4 };
 size_t pp_gathered_row_bytes(const struct pp_shard *s,
                              const struct pp_backend *b)
 {
-    return greater(s->model->hidden * b->element_bytes,
+    return pp_most(s->model->hidden * b->element_bytes,
                    2 * pp_shard_row_ranks(s) * b->accumulator_bytes);
 }
 
@@ -201,7 +191,7 @@ static size_t handed_on(const struct pp_model *m, struct pp_unit_id u)
     if (!m->n_mtp && !m->reads)
         return both;
     at = pp_model_index(m, u);
-    return greater(both, pp_edge_before(m, at).width +
+    return pp_most(both, pp_edge_before(m, at).width +
                              pp_edge_before(m, at + 1).width);
 }
 
@@ -228,7 +218,7 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
         /* The embedding before a connector adds to it, or the gradient of what
          * it reads before that is sorted. */
         w.token +=
-            (double)(m->reads ? greater(m->reads, m->hidden) * b->element_bytes
+            (double)(m->reads ? pp_most(m->reads, m->hidden) * b->element_bytes
                               : 0);
     }
     if (u.kind == PP_UNIT_LAYER) {
@@ -305,7 +295,7 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
                           size_t copied)
 {
     size_t sum =
-        plus(lesser(pp_bytes_of_rows(w->token, rows), LARGEST), w->fixed);
+        plus(pp_least(pp_bytes_of_rows(w->token, rows), LARGEST), w->fixed);
     sum = plus(sum, times(w->row, pp_head_room_rows(w->rows, rows)));
     sum = plus(sum, times(w->keys, copied));
     return pp_round_up(sum, PP_LINE_BYTES);
@@ -400,7 +390,7 @@ struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
 /* Returns the elements with the gap behind them. */
 static size_t padded(uint64_t n, const struct pp_precision *p)
 {
-    return pp_round_up(lesser((size_t)n, LARGEST),
+    return pp_round_up(pp_least((size_t)n, LARGEST),
                        PP_LINE_BYTES / p->element_bytes);
 }
 

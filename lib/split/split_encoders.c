@@ -173,22 +173,27 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
     return run->n_parts > 2 ? join_branches(run, err) : 0;
 }
 
+struct pp_layout pp_split_layout_of(const struct pp_mesh *encoders,
+                                    const struct pp_mesh *language, int n_rows)
+{
+    struct pp_layout l = {.n_components = 0};
+    struct pp_layout_component c = {.first_rank = 0};
+    for (size_t i = 0; encoders && i < PP_MAX_ENCODERS && encoders[i].dp; i++) {
+        c.mesh = encoders[i];
+        l.components[l.n_components++] = c;
+        c.first_rank += pp_mesh_ranks(&c.mesh);
+        c.first_row += c.mesh.pp;
+    }
+    c.mesh = *language;
+    c.mesh.pp = n_rows - c.first_row;
+    l.components[l.n_components++] = c;
+    return l;
+}
+
 struct pp_layout pp_split_layout(const struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
-    struct pp_layout l = {.n_components = 0};
-    int rank = 0, row = 0;
-    for (size_t i = 0; q->encoders && i + 1 < run->n_parts; i++) {
-        l.components[l.n_components++] =
-            (struct pp_layout_component){q->encoders[i], rank, row};
-        rank += pp_mesh_ranks(&q->encoders[i]);
-        row += q->encoders[i].pp;
-    }
-    struct pp_mesh language = q->shard.mesh;
-    language.pp = run->graph.n_rows - row;
-    l.components[l.n_components++] =
-        (struct pp_layout_component){language, rank, row};
-    return l;
+    return pp_split_layout_of(q->encoders, &q->shard.mesh, run->graph.n_rows);
 }
 
 void pp_split_set_features(struct pp_split_run *run, size_t rows)

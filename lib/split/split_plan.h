@@ -145,6 +145,11 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err) PP_MUST_USE;
 /* Returns the places of all ranks. */
 struct pp_layout pp_split_layout(const struct pp_split_run *run);
 
+/* Does so for encoders (PP_MAX_ENCODERS) with meshes of their own, which have
+ * dp 0 without one; or NULL. */
+struct pp_layout pp_split_layout_of(const struct pp_mesh *encoders,
+                                    const struct pp_mesh *language, int n_rows);
+
 /* Sets the bytes of what encoders with stages of their own put out, and of what
  * the language model takes over a bridge: room for a feature for each of `rows`
  * tokens. A message there counts as the smallest of these. A stage that ends

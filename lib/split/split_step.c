@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "split/split_climb.h"
 
 /* For the bound: the means of paths that become cuts, and limits of the size of
@@ -25,18 +26,13 @@ enum { BRIEF_SHARE = 4 };
 /* Limit of the searches for a partition that fits. */
 enum { MAX_LOWERED = 8 };
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Returns the number of cuts to generate. */
 static size_t n_generated(const struct pp_makespan *m)
 {
     const struct pp_graph *g = m->graph;
     size_t width = PP_N_TIMES * (size_t)g->n_slices;
     size_t cells = (size_t)g->n_stages * (width + 1);
-    return smaller(3 * (size_t)g->n_rows + MEANS, MAX_GENERATED_CELLS / cells);
+    return pp_least(3 * (size_t)g->n_rows + MEANS, MAX_GENERATED_CELLS / cells);
 }
 
 /* The local search, and what it needs to find a partition that fits. */
@@ -183,8 +179,8 @@ static double find_makespan_bound(struct step_search *z)
     if (isinf(climb->makespan) || x->problem->brief)
         return 0;
     x->most += n_generated(x->problem->makespan);
-    size_t steps = smaller(MAX_STEPS, MAX_STEP_PIECES /
-                                          (x->problem->makespan->n_pieces + 1));
+    size_t steps = pp_least(
+        MAX_STEPS, MAX_STEP_PIECES / (x->problem->makespan->n_pieces + 1));
     pp_cuts_generate(x, climb->best, steps, z->start);
     double bound = pp_cuts_bound(x, climb->makespan);
     pp_climb_frontier(climb, z->start, PP_CLIMB_WORK / 4);

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/elements.h"
+#include "base/num.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_agree.h"
 #include "run/parameters/weights.h"
@@ -170,11 +171,6 @@ static size_t list_specs(const struct gathering *d,
     return n;
 }
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the first run of a part; it may be all of it. */
 static struct pp_run first_run(const struct part *t)
 {
@@ -191,11 +187,11 @@ static int make_room(struct gathering *d, struct pp_err *err)
     for (size_t i = 0; i < d->n; i++) {
         const struct part *t = &d->list[i];
         size_t whole = t->rows * t->cols * t->element_bytes;
-        most = larger(most, whole);
+        most = pp_most(most, whole);
         if (t->transposed)
-            turned = larger(turned, whole);
+            turned = pp_most(turned, whole);
         if (first_run(t).n < t->range.n)
-            runs = larger(runs, t->range.n * t->element_bytes);
+            runs = pp_most(runs, t->range.n * t->element_bytes);
     }
     d->tensor = pp_try_calloc(most, 1, err);
     d->turned = pp_try_calloc(turned + 1, 1, err);

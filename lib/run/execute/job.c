@@ -36,11 +36,6 @@ bool pp_job_forwards(const struct pp_job *j)
     return j->eval || j->score || j->reference == PP_REFERENCE_BASE;
 }
 
-static size_t most_of(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 size_t pp_job_sets(const struct pp_job *j, enum pp_job_pass pass,
                    const struct pp_packed *at[PP_JOB_SETS])
 {
@@ -57,7 +52,7 @@ size_t pp_job_longest(const struct pp_job *j, enum pp_job_pass pass)
     const struct pp_packed *set[PP_JOB_SETS];
     size_t most = 0;
     for (size_t i = pp_job_sets(j, pass, set); i-- > 0;)
-        most = most_of(most, set[i]->max_seqlen);
+        most = pp_most(most, set[i]->max_seqlen);
     return most;
 }
 
@@ -66,7 +61,7 @@ size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass)
     const struct pp_packed *set[PP_JOB_SETS];
     size_t most = 0;
     for (size_t i = pp_job_sets(j, pass, set); i-- > 0;)
-        most = most_of(most, j->shapes == PP_MESSAGE_MAX
+        most = pp_most(most, j->shapes == PP_MESSAGE_MAX
                                  ? set[i]->capacity
                                  : pp_packed_room(set[i], j->mesh.cp));
     return most;
@@ -139,9 +134,9 @@ static struct pp_shard loaded_shard(const struct pp_job *j,
         if (!v->fixed_size)
             load->patches = 0;
         for (size_t i = 0; i < n_sets; i++) {
-            most = most_of(most, set[i]->streams[modality].max_items);
+            most = pp_most(most, set[i]->streams[modality].max_items);
             if (!v->fixed_size)
-                load->patches = most_of(
+                load->patches = pp_most(
                     load->patches,
                     pp_items_most(set[i], modality, load->makers, load->lanes));
         }
@@ -150,7 +145,7 @@ static struct pp_shard loaded_shard(const struct pp_job *j,
             load->n_images = most ? load->makers : 0;
             load->lanes = 1;
         }
-        load->seq_len = most_of(pp_job_room(j, pass), 1);
+        load->seq_len = pp_most(pp_job_room(j, pass), 1);
     }
     return s;
 }
@@ -300,7 +295,7 @@ static size_t n_scores(const struct pp_job *j, int row)
             ? (size_t)j->schedule->n_microbatches *
                   (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1)
             : 0;
-    return scores ? most_of(n, PP_SCORES_PART) : 0;
+    return scores ? pp_most(n, PP_SCORES_PART) : 0;
 }
 
 /* Returns the positions for which every rank keeps a reference. */
@@ -321,7 +316,7 @@ static size_t most_features(const struct pp_job *j, size_t encoder)
         if (!used[pass])
             continue;
         const struct pp_shard of = loaded_shard(j, (enum pp_job_pass)pass);
-        most = most_of(most, pp_vision_features(&of, encoder));
+        most = pp_most(most, pp_vision_features(&of, encoder));
     }
     return most;
 }
@@ -359,9 +354,9 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
             continue;
         if (language)
             c.tokens =
-                most_of(c.tokens, pp_job_room(j, (enum pp_job_pass)pass));
+                pp_most(c.tokens, pp_job_room(j, (enum pp_job_pass)pass));
         c.positions =
-            most_of(c.positions, pp_job_longest(j, (enum pp_job_pass)pass));
+            pp_most(c.positions, pp_job_longest(j, (enum pp_job_pass)pass));
     }
     if (j->model->generator)
         pp_job_count_generator(j, row, &c);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/execute/window_order.h"
 
-static size_t lesser(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+#include "base/num.h"
 
 size_t pp_window_order(const struct pp_grid *g, const struct pp_window_sides *s,
                        int32_t first, int32_t *places, int32_t *ends)
@@ -13,8 +10,8 @@ size_t pp_window_order(const struct pp_grid *g, const struct pp_window_sides *s,
     int32_t merged = (int32_t)(s->merge * s->merge), next = first;
     for (size_t top = 0; top < rows; top += s->window)
         for (size_t left = 0; left < columns; left += s->window) {
-            size_t bottom = lesser(rows, top + s->window);
-            size_t right = lesser(columns, left + s->window);
+            size_t bottom = pp_least(rows, top + s->window);
+            size_t right = pp_least(columns, left + s->window);
             for (size_t row = top; row < bottom; row++)
                 for (size_t column = left; column < right; column++)
                     places[row * columns + column] = next++;

@@ -61,11 +61,6 @@ static struct pp_token_numbers numbers_of(const struct pp_call *c)
         .position = mb->positions};
 }
 
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Collective. Fills the table. */
 static void tell_choices(const struct pp_call *c, const struct pp_routing *r,
                          const void *weight, const struct choices *of)
@@ -84,7 +79,7 @@ static void tell_choices(const struct pp_call *c, const struct pp_routing *r,
     sum.room = of->kept;
     /* At least one for each rank: a microbatch may have fewer choices. There is
      * room for those of as many rows as these ranks have at most. */
-    sum.room_values = most(total, (size_t)sum.group.n);
+    sum.room_values = pp_most(total, (size_t)sum.group.n);
     PP_TRY(c, pp_all_reduce(&sum, of->chosen, total, c->err));
 }
 

@@ -119,18 +119,6 @@ static int add_losses(struct pp_rank *r, size_t n, double *loss,
     return 0;
 }
 
-/* Returns the loss of the generator before an evaluation. */
-static struct pp_generator_loss begin_generator(const struct pp_packed *p)
-{
-    uint64_t scored = 0;
-    for (size_t i = 0; i < p->n_bins; i++) {
-        struct pp_bin b;
-        pp_packed_generator_bin(p, i, &b);
-        scored += b.scored;
-    }
-    return (struct pp_generator_loss){.scale = scored ? 1 / (double)scored : 0};
-}
-
 /* Adds up the generator's loss over the ranks. */
 static int add_generator(struct pp_rank *r, const struct pp_generator_loss *l,
                          double *loss, struct pp_err *err)
@@ -146,15 +134,10 @@ int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
 {
     const struct pp_packed *p = r->job->eval;
     bool generates = r->job->model->generator != NULL;
-    struct pp_generator_loss generator = {0};
-    if (generates)
-        generator = begin_generator(p);
-    uint64_t scored = 0;
-    for (size_t i = 0; i < p->n_bins; i++) {
-        struct pp_bin b;
-        pp_packed_bin(p, i, &b);
-        scored += b.scored;
-    }
+    const uint64_t scored = pp_packed_scored(p, false);
+    const uint64_t generated = generates ? pp_packed_scored(p, true) : 0;
+    struct pp_generator_loss generator = {
+        .scale = generated ? 1 / (double)generated : 0};
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
     const struct forward f = {.packed = p,
                               .end = p->n_bins,

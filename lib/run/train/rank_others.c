@@ -6,22 +6,17 @@
 
 #include "model/vision.h"
 
-static size_t most_of(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Makes room for the inputs of encoders on their way to a GPU. A row of audio
  * has those of two windows. */
 static int make_room(struct pp_rank *r, struct pp_err *err)
 {
     size_t width = 0;
     for (size_t k = 0; k < pp_model_n_encoders(r->job->model); k++)
-        width = most_of(width, r->job->model->encoders[k].patch_inputs);
+        width = pp_most(width, r->job->model->encoders[k].patch_inputs);
     if (!width || pp_env_is_host(&r->env))
         return 0;
     size_t bytes =
-        most_of(PP_PIXEL_ROOM, 2 * width * r->env.kernels->element_bytes);
+        pp_most(PP_PIXEL_ROOM, 2 * width * r->env.kernels->element_bytes);
     r->env.pixel_room = pp_device_alloc(NULL, 1, bytes, "pixels", err);
     return r->env.pixel_room ? 0 : -1;
 }
