@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "model/edge.h"
 #include "model/precision.h"
 #include "model/slots.h"
 #include "model/tensor.h"
@@ -42,6 +43,17 @@ static double tokens_of(const struct pp_estimate *x)
     return (double)x->microbatch.tokens;
 }
 
+/* Returns the rows of a unit's products on one rank. Those of an encoder are
+ * rows of its items. */
+static double rows_of(const struct pp_estimate *x, struct pp_unit_id u)
+{
+    const struct pp_mesh *mesh = &language(x)->mesh;
+    if (!pp_unit_is_vision(u))
+        return tokens_of(x) / mesh->cp;
+    return fmax(1, pp_rows_rate(x->shard, pp_unit_rows(u)) * tokens_of(x) /
+                       pp_mesh_sharers(mesh));
+}
+
 /* --- products --- */
 
 /* The products of a unit on one rank, in a forward. */
@@ -51,7 +63,8 @@ struct products {
 };
 
 static void add_product(struct products *p, const struct pp_estimate *x,
-                        const struct pp_tensor_info *t, double ranks)
+                        const struct pp_tensor_info *t, double rows,
+                        double ranks)
 {
     const struct pp_mesh *mesh = &language(x)->mesh;
     bool expert = t->n_equal > 0;
@@ -60,7 +73,7 @@ static void add_product(struct products *p, const struct pp_estimate *x,
            peak = pp_machine_peak(x->machine, x->precision->name);
     double n = (double)t->rows / (t->split == PP_SPLIT_ROWS ? tp : 1);
     double k = (double)t->cols / (t->split == PP_SPLIT_COLUMNS ? tp : 1);
-    double m = tokens_of(x) / mesh->cp, times = 1;
+    double m = rows, times = 1;
     if (expert) {
         times = (double)t->n_equal / mesh->ep;
         m = tokens_of(x) / (double)pp_mesh_routers(mesh) *
@@ -87,7 +100,7 @@ static struct products products_of(const struct pp_estimate *x,
         if (!table[i].name[0] || table[i].cols < 2)
             continue;
         if (x->machine->efficiency > 0)
-            add_product(&p, x, &table[i], (double)tp);
+            add_product(&p, x, &table[i], rows_of(x, u), (double)tp);
         if (table[i].split == PP_SPLIT_COLUMNS)
             experts |= table[i].n_equal > 0;
         p.joins += table[i].split == PP_SPLIT_COLUMNS && !table[i].n_equal &&
@@ -112,12 +125,19 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
     double rate = x->flops > 0   ? x->flops
                   : p->flops > 0 ? p->flops / p->seconds
                                  : peak * m->efficiency;
-    double rows =
-        (double)x->shard->model->n_heads / mesh->tp * tokens_of(x) / mesh->cp;
+    double rows = rows_of(x, u), attended = length;
+    if (pp_unit_is_vision(u)) {
+        const struct pp_image_load *l = &x->shard->images[u.component];
+        const struct pp_vision *v = pp_unit_encoder(x->shard->model, u);
+        rows *= (double)v->n_heads / (double)l->tp;
+        attended = (double)pp_image_rows(v, l->patches, u.component);
+    } else {
+        rows *= (double)x->shard->model->n_heads / mesh->tp;
+    }
     double attention = x->flops > 0
                            ? x->flops
                            : peak * m->efficiency * rows / (rows + HALF_ROWS) *
-                                 length / (length + HALF_SIZE);
+                                 attended / (attended + HALF_SIZE);
     double back = x->flops > 0 ? 1 : ATTENTION_BACKWARD;
     double sharers = pp_mesh_sharers(mesh);
     const struct pp_cost a = pp_cost_lacking(

@@ -282,6 +282,23 @@ longer() {
 END
 }
 
+@test "an encoder's products and attention have its own rows" {
+    echo '{"gpu": "h100", "efficiency": 0.5, "levels": [{"bandwidth": 2e11,
+        "latency": 5e-6}]}' >one.json
+    for n in 1 2; do
+        ppsplit -q -p 1 -m 1 --seq-len 2048 --images $n --machine one.json \
+            --dtype bf16 --memory 10T "$SRCDIR/tests/data/vision/llava-1.5-7b.json"
+    done | jq -es '(989.4e12 * 0.5) as $peak | def part(n): n / (n + 200);
+        def product(m; k; n):
+            2 * m * k * n / ($peak * part(m) * part(k) * part(n)) + 4e-6;
+        def is(a; b): (a - b) / b | fabs < 1e-9;
+        [.[] | (.microbatch.images * 577) as $rows | .profile.units[3].fwd as $t |
+            is($t[0] * 2048; 4 * product($rows; 1024; 1024) +
+                2 * product($rows; 1024; 4096)) and
+            is($t[1]; .model.units[3].fwd_flops[1] /
+                ($peak * (16 * $rows | . / (. + 70000)) * part(577)))] | all'
+}
+
 @test "a machine comes from a file, and stays in the plan" {
     cat >machine.json <<'END'
 {"gpu": "h100", "efficiency": 0.5,
