@@ -156,7 +156,7 @@ more than its limit of '1'" ]
         END { exit !(NR == 4 && time["auto"] <= time["interleaved"] &&
             time["auto"] <= time["zb-interleaved"] && peak["auto"] <= 8) }' got
     # Without --depth auto chooses it.
-    plan=(-p 8 -c 3 -m 24 --cost '10,5,1,0.2' --time 0.2)
+    plan=(-p 8 -c 3 -m 24 --cost '10,5,1,6' --time 0.2)
     ppsched -s auto "${plan[@]}" --stats >free
     ppsched -s auto "${plan[@]}" --depth 1 --stats >one
     jq -es '.[0].at_depth.makespan == .[0].makespan and

@@ -220,7 +220,7 @@ step() {
     run --separate-stderr ppsplit "${args[@]}" --memory 3G config.json
     [ "$status" -eq 1 ]
     echo "$stderr"
-    [[ $stderr == "ppsplit: rank 0 needs 3.56 GiB ("* ]]
+    [[ $stderr == "ppsplit: rank 0 needs 3.58 GiB ("* ]]
 }
 
 @test "kinds are compared behind the encoder's ranks" {

@@ -89,8 +89,9 @@ static int faulty_send_wait(struct pp_comm *c, int to,
 
 /* Messages that overtook each other, by direction. */
 static _Thread_local struct {
-    int n; /* received so far */
-    void *late;
+    int n;           /* posted so far */
+    void *late, *to; /* the first message, and its place, if that is posted */
+    size_t bytes;
 } directions[PP_N_DIRECTIONS];
 
 /* Receives from the real transport, and waits. */
@@ -107,12 +108,15 @@ static _Thread_local size_t received; /* bytes between ranks of a row */
 
 /* overtaking-forward, overtaking-backward: the first message of the first
  * sender comes after its second one. */
+static bool overtakes(enum pp_direction direction)
+{
+    return (direction == PP_DIRECTION_FORWARD && is("overtaking-forward")) ||
+           (direction == PP_DIRECTION_BACKWARD && is("overtaking-backward"));
+}
+
 static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
                        void *buf, size_t bytes, struct pp_err *err)
 {
-    bool overtakes =
-        (direction == PP_DIRECTION_FORWARD && is("overtaking-forward")) ||
-        (direction == PP_DIRECTION_BACKWARD && is("overtaking-backward"));
     int n = directions[direction].n++;
     received +=
         direction == PP_DIRECTION_DATA || direction == PP_DIRECTION_WEIGHTS
@@ -121,17 +125,17 @@ static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
     inject_posted(direction);
     if (is("shared-channel"))
         return receive_now(c, from, direction_of(direction), buf, bytes, err);
-    if (!overtakes || n > 1)
+    if (!overtakes(direction) || n > 1)
         return real_ops->recv(c, from, direction, buf, bytes, err);
     if (n == 1) {
-        memcpy(buf, directions[direction].late, bytes);
-        free(directions[direction].late);
+        directions[direction].to = buf;
+        directions[direction].bytes = bytes;
         return 0;
     }
     directions[direction].late = malloc(bytes);
-    return receive_now(c, from, direction, directions[direction].late, bytes,
-                       err) ||
-                   receive_now(c, from, direction, buf, bytes, err)
+    return real_ops->recv(c, from, direction, directions[direction].late, bytes,
+                          err) ||
+                   real_ops->recv(c, from, direction, buf, bytes, err)
                ? -1
                : 0;
 }
@@ -141,10 +145,19 @@ static int faulty_recv_wait(struct pp_comm *c, int from,
                             enum pp_direction direction, int keep,
                             struct pp_err *err)
 {
+    void *late = directions[direction].late, *to = directions[direction].to;
     inject_waited(direction);
-    return is("shared-channel")
-               ? 0
-               : real_ops->recv_wait(c, from, direction, keep, err);
+    if (is("shared-channel"))
+        return 0;
+    keep -= late && keep > 0;
+    if (real_ops->recv_wait(c, from, direction, keep, err))
+        return -1;
+    if (late && to) {
+        memcpy(to, late, directions[direction].bytes);
+        free(late);
+        directions[direction].late = NULL;
+    }
+    return 0;
 }
 
 /* The ranks share the table, and the program closes their handles after their

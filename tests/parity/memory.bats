@@ -138,7 +138,7 @@ total() {
 
 @test "training, evaluation and scores share one arena" {
     data 7 40 >long.jsonl
-    pppack -q -l 60 -o eval long.jsonl
+    pppack -q -l 52 -o eval long.jsonl
     ppsplit -q -p 2 model-qwen3-tied |
         ppsched -q -s 1f1b -m 4 --data packed -o plan.json
     [ "$(od -An -t u4 -j 100 -N 4 eval/index)" -gt \

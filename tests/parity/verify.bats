@@ -35,7 +35,7 @@ injected() {
     run ! cmp straight.json crossed.json
     injected none --data even crossed.json
     [ "$status" -eq 0 ]
-    injected shared-channel --data even crossed.json
+    injected shared-channel --message-size exchange --data even crossed.json
     [ "$status" -eq 1 ]
     [ -z "$stderr" ]
     [[ ${lines[-1]} == *"stage 1 on rank 1 is the first"*"look at what this stage receives" ]]

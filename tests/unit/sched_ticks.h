@@ -104,17 +104,34 @@ static bool tick_send(struct ticks *w, int row, struct pp_action a, int time)
     return true;
 }
 
-/* Posts a receive, once. */
-static bool tick_post(struct ticks *w, int row, struct pp_action a)
+/* Posts the receive at a place, once. */
+static bool tick_post(struct ticks *w, int row, size_t place)
 {
-    bool *waiting = &w->waiting[row][w->pc[row]];
-    struct tick_message *m = tick_find(w, a);
+    bool *waiting = &w->waiting[row][place];
+    struct tick_message *m = tick_find(w, w->s->rows[row].actions[place]);
     if (*waiting)
         return false;
     *waiting = true;
     if (m)
         m->posted = true;
     return true;
+}
+
+/* Posts the receives behind a compute action when its row comes to it. */
+static bool tick_post_early(struct ticks *w, int row)
+{
+    const struct pp_row *list = &w->s->rows[row];
+    size_t i = w->pc[row] + 1 + list->actions[w->pc[row]].overlap;
+    bool moved = false;
+    for (; i < list->n && !w->strict; i++) {
+        enum pp_op op = list->actions[i].op;
+        if (op != PP_SEND_F && op != PP_SEND_B && op != PP_RECV_F &&
+            op != PP_RECV_B)
+            break;
+        if (op == PP_RECV_F || op == PP_RECV_B)
+            moved |= tick_post(w, row, i);
+    }
+    return moved;
 }
 
 static bool tick_recv(struct ticks *w, struct pp_action a)
@@ -223,6 +240,9 @@ static bool tick_row(struct ticks *w, int row)
         return passes;
     }
     bool pair = a.overlap || pp_is_second_of_pair(list, i);
+    if (pp_is_compute(a.op) && !pp_is_second_of_pair(list, i) &&
+        tick_post_early(w, row))
+        return true;
     double cost = w->costs->time(w->costs->ctx, a);
     int time = (int)(pair ? cost * (1 - w->costs->pair_saving) : cost);
     if (pp_is_compute(a.op) && !pp_is_second_of_pair(list, i) &&
@@ -231,7 +251,7 @@ static bool tick_row(struct ticks *w, int row)
         return false;
     if (w->spans[row][i].start < 0)
         w->spans[row][i] = (struct pp_span){a, w->now, w->now};
-    if (pp_is_recv(a.op) && tick_post(w, row, a))
+    if (pp_is_recv(a.op) && tick_post(w, row, i))
         return true;
     if (pp_is_send(a.op) ? !tick_send(w, row, a, time)
         : pp_is_recv(a.op)

@@ -180,7 +180,7 @@ static void test_again(struct dice *d)
     }
     printf("# %d schedules, %d slower at depth 1, %d of them faster again\n",
            t.n, t.slow, t.moved);
-    ok(t.n > 350 && t.slow > 30 && t.moved > 10, "some messages are late");
+    ok(t.n > 350 && t.slow > 30 && t.moved > 4, "some messages are late");
     is_int(t.broken, 0, "placed again they run at any depth");
     is_int(t.wrong, 0, "and are taken if that is faster");
 }

@@ -42,10 +42,10 @@ static void test_lifetimes(void)
     expect(&m, PP_BUF_ACT_I, 0, 0, -1, 0, 9); /* a source keeps it until W */
     expect(&m, PP_BUF_ACT_W, 0, 0, -1, 0, 9);
     expect(&m, PP_BUF_GRAD_LAYER, 0, 0, -1, 9, 9);
-    expect(&m, PP_BUF_DOUTPUT, 0, 0, 1, 6, 9);
+    expect(&m, PP_BUF_DOUTPUT, 0, 0, 1, 4, 9);
     expect(&m, PP_BUF_OUTPUT, 0, 0, -1, 0, 1);
     expect(&m, PP_BUF_DINPUT, 0, 0, -1, -1, 0);
-    expect(&m, PP_BUF_INPUT, 3, 0, 2, 2, 3);
+    expect(&m, PP_BUF_INPUT, 3, 0, 2, 0, 3);
     expect(&m, PP_BUF_ACT_I, 3, 0, -1, 3, 4);
     expect(&m, PP_BUF_ACT_W, 3, 0, -1, 3, 8);
     expect(&m, PP_BUF_GRAD_W, 3, 0, -1, 4, 8);
@@ -63,7 +63,7 @@ static void test_lifetimes(void)
     expect(&m, PP_BUF_INPUT, 2, 0, 1, -1, 0);
     expect(&m, PP_BUF_DINPUT, 2, 0, 1, 5, 6);
     expect(&m, PP_BUF_DOUTPUT, 1, 0, 2, -1, 0);
-    expect(&m, PP_BUF_DOUTPUT, 2, 0, 3, 4, 5);
+    expect(&m, PP_BUF_DOUTPUT, 2, 0, 3, 2, 5);
     expect(&m, PP_BUF_GRAD_LAYER, 2, 0, -1, 5, 5);
     expect(&m, PP_BUF_GRAD_W, 2, 0, -1, -1, 0);
     expect(&m, PP_BUF_DINPUT, 1, 0, 0, 6, 7);

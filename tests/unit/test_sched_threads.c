@@ -61,6 +61,7 @@ struct rank {
     struct pp_action
         sent[MAX_ROW]; /* the transport uses them until send_wait */
     int n_sent;
+    size_t pc, n_early; /* receives before this place have been posted */
 };
 
 /* Returns true if the contract lets the call return. */
@@ -162,9 +163,9 @@ static int await(struct rank *k, struct receive *m)
     return 0;
 }
 
-static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+static int post(struct rank *k, struct pp_action a, int peer,
+                struct pp_err *err)
 {
-    struct rank *k = ctx;
     struct run *r = k->run;
     int direction = (int)direction_of(a);
     struct receive *m = &k->received[k->n_received++];
@@ -182,6 +183,29 @@ static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                            sizeof m->got, err))
         return -1;
     return r->posts ? 0 : await(k, m);
+}
+
+static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
+{
+    struct rank *k = ctx;
+    return k->pc < k->n_early ? 0 : post(k, a, peer, err);
+}
+
+/* Posts the receives before the next compute action. */
+static int post_early(struct rank *k, struct pp_err *err)
+{
+    const struct pp_row *list = &k->run->s->rows[k->rank];
+    size_t i = k->pc + 1 + list->actions[k->pc].overlap;
+    for (i = i > k->n_early ? i : k->n_early; i < list->n; i++) {
+        struct pp_action a = list->actions[i];
+        bool receives = a.op == PP_RECV_F || a.op == PP_RECV_B;
+        if (!receives && a.op != PP_SEND_F && a.op != PP_SEND_B)
+            break;
+        k->n_early = i + 1;
+        if (receives && post(k, a, k->run->s->graph->stages[a.peer].row, err))
+            return -1;
+    }
+    return 0;
 }
 
 static int await_message(void *ctx, struct pp_dep dep)
@@ -202,7 +226,11 @@ static int compute(void *ctx, struct pp_action a, struct pp_err *err)
     struct rank *k = ctx;
     k->now = a;
     k->err = err;
-    return k->run->posts ? pp_deps(k->run->s->graph, a, await_message, k) : 0;
+    if (!k->run->posts)
+        return 0;
+    return post_early(k, err) || pp_deps(k->run->s->graph, a, await_message, k)
+               ? -1
+               : 0;
 }
 
 static void *run_rank(void *arg)
@@ -211,8 +239,7 @@ static void *run_rank(void *arg)
     struct rank *k = arg;
     struct run *r = k->run;
     struct pp_err err = {0};
-    size_t pc = 0;
-    int rc = pp_play(r->s, k->rank, &pc, &player, k, &err);
+    int rc = pp_play(r->s, k->rank, &k->pc, &player, k, &err);
     pthread_mutex_lock(&r->lock);
     if (!rc) {
         r->at_end[k->rank] = true;

@@ -155,6 +155,7 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     e->pass = pass;
     e->slots = 0;
     pp_host_copies_pass(e);
+    e->n_early = 0;
     e->has_paired = false;
     /* Returns at once: the results of the previous step have been read. */
     if (overlap && pass->number == 0 &&

@@ -90,6 +90,7 @@ struct pp_exec {
     struct pp_inbox *inboxes; /* by 2 * row + direction */
     struct pp_posted *posted; /* the rings of all inboxes */
     size_t n_posted;          /* size of a ring */
+    size_t n_early;           /* RECVs at places below this have been posted */
     bool trains; /* the row has a backward, so it opens and closes slots */
     struct pp_slice_blocks *before; /* (n_slices) of the current action */
     enum pp_at_once *at_once;       /* by place in the row */

@@ -289,7 +289,8 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
         e->schedule->graph->stages[a.stage].has_backward &&
         open_slot(e, a, err))
         return -1;
-    if (pp_exec_await_inputs(e, a, err) || pp_host_copies_await(e, err))
+    if (pp_exec_post(e, err) || pp_exec_await_inputs(e, a, err) ||
+        pp_host_copies_await(e, err))
         return -1;
     double start = pp_clock();
     if (a.overlap && e->worker->overlap.env) {

@@ -114,6 +114,9 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
 int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err);
 int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err);
 int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err);
+/* Posts the receives that stand between the compute action at hand and the next
+ * one. Their RECVs then do nothing. */
+int pp_exec_post(struct pp_exec *e, struct pp_err *err) PP_MUST_USE;
 int pp_exec_receive(void *ctx, struct pp_action a, int peer,
                     struct pp_err *err);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* exec_messages - SEND and RECV: from a planned buffer through a ring to the
- * transport, and back. A RECV posts its receive; the compute action that needs
- * the message waits for it.
+ * transport, and back. The receive of a RECV is posted before the compute
+ * action in front of it; the compute action that needs the message waits for
+ * it.
  *
  * Over a bridge, between components with meshes of their own, a SEND is a
  * message to every rank of the other row, and a RECV one from each, in the
@@ -271,13 +272,19 @@ int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
     return pp_deps(e->schedule->graph, a, await_input, &w);
 }
 
-static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
-                        unsigned char *buf, size_t bytes, struct pp_err *err)
+static int post_receive(struct pp_exec *e, size_t place, struct pp_err *err)
 {
+    struct pp_action a = e->schedule->rows[e->env->place.row].actions[place];
+    int peer = e->schedule->graph->stages[a.peer].row;
+    const struct pp_buffer *to =
+        pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,
+                     a.stage, a, a.peer);
+    size_t bytes = e->shapes == PP_MESSAGE_MAX ? to->bytes : row_bytes(e, a);
+    unsigned char *buf = e->arena + to->offset;
     struct pp_comm *c = e->env->comm;
     struct pp_inbox *in = inbox_of(e, peer, a.op);
     const struct partners from = divide(e, a, peer, bytes);
-    in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
+    in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, place};
     for (int k = 0; k < from.group.n; k++) {
         struct message_part x = part_of(&from, k);
         int rank = pp_group_rank(&from.group, k);
@@ -291,16 +298,30 @@ static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
     return 0;
 }
 
+int pp_exec_post(struct pp_exec *e, struct pp_err *err)
+{
+    const struct pp_row *row = &e->schedule->rows[e->env->place.row];
+    size_t i = e->pc + 1 + row->actions[e->pc].overlap;
+    for (i = i > e->n_early ? i : e->n_early;
+         i < row->n && e->shapes != PP_MESSAGE_EXCHANGE; i++) {
+        struct pp_action a = row->actions[i];
+        if (!pp_is_send(a.op) && (!pp_is_recv(a.op) || !pp_exec_has_room(e, a)))
+            break;
+        if (pp_is_recv(a.op) && post_receive(e, i, err))
+            return -1;
+        e->n_early = i + 1;
+    }
+    return 0;
+}
+
 int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->env->comm;
-    const struct pp_buffer *to =
-        pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,
-                     a.stage, a, a.peer);
-    unsigned char *buf = e->arena + to->offset;
-    size_t bytes = row_bytes(e, a);
+    size_t bytes;
     pp_progress_action(e->worker->progress, e->pc);
+    if (e->pc < e->n_early)
+        return 0;
     /* A sender with the same index fails before it sends. Wait for it, so that
      * the first rank of the pipeline reports the error. An encoder with a mesh
      * of its own has no tokens and does not see it. */
@@ -311,11 +332,9 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                    ? -1
                    : pp_exec_fail_room(e, a, err);
     if (e->shapes != PP_MESSAGE_EXCHANGE)
-        return post_receive(e, a, peer, buf,
-                            e->shapes == PP_MESSAGE_MAX ? to->bytes : bytes,
-                            err);
+        return post_receive(e, e->pc, err);
     begin_wait(e, e->pc);
-    if (post_receive(e, a, peer, buf, bytes, err) ||
+    if (post_receive(e, e->pc, err) ||
         await_oldest(e, inbox_of(e, peer, a.op), peer, err))
         return -1;
     end_wait(e, e->pc);

@@ -29,15 +29,22 @@ static int use_held(void *ctx, struct pp_dep dep)
     return 0;
 }
 
+/* Counts receives when they are posted: those up to the next compute action. */
 static int most_of_row(const struct pp_row *row, struct held *h)
 {
     int most = 1;
+    size_t end = 0;
     for (size_t i = 0; i < row->n; i++) {
         struct pp_action a = row->actions[i];
         bool uses = a.op == PP_F ||
                     (pp_is_compute(a.op) && pp_consumes_gradient(h->graph, a));
-        int n = pp_is_recv(a.op) ? ++*held_of(h, a.peer, a.op) : 0;
-        most = n > most ? n : most;
+        for (bool next = true; next && end < row->n; end += next) {
+            struct pp_action b = row->actions[end];
+            int n = pp_is_recv(b.op) ? ++*held_of(h, b.peer, b.op) : 0;
+            most = n > most ? n : most;
+            next = end <= i || !pp_is_compute(b.op) ||
+                   pp_is_second_of_pair(row, end);
+        }
         if (uses)
             pp_deps(h->graph, a, use_held, h);
     }

@@ -141,59 +141,50 @@ static bool runs_aside(const struct reading *r, enum pp_op op)
     return (r->copies && pp_is_copy(op)) || pp_is_beside(r->costs, op);
 }
 
-/* Returns the k-th SEND or RECV of a channel, or the action before it in its
- * row, or -1 if there is none. */
+/* Returns the k-th SEND or RECV of a channel, or the operation at hand if there
+ * is none. */
 static int32_t message(const struct reading *r, size_t channel, bool send,
-                       size_t k, bool before)
+                       size_t k)
 {
     const struct pp_fifo_ends *e = send ? &r->fifo->send : &r->fifo->recv;
     const struct pp_channel *c = &r->fifo->channels.at[channel];
-    int row = send ? c->from : c->to;
-    const struct pp_action *list = r->schedule->rows[row].actions;
     if (e->first[channel] + k >= e->first[channel + 1])
         return this_op(r);
-    int32_t at = (int32_t)e->place[e->first[channel] + k];
-    if (!before)
-        return r->base[row] + at;
-    while (at > 0 && runs_aside(r, list[at - 1].op))
-        at--;
-    return at > 0 ? r->base[row] + at - 1 : -1;
+    return r->base[send ? c->from : c->to] +
+           (int32_t)e->place[e->first[channel] + k];
 }
 
-/* Makes a SEND at depth 0 wait for the OFFLOADs right before its RECV. */
-static int wait_for_offloads(struct reading *r, size_t channel, size_t k)
+/* Waits until a row has posted the receive of an operation: the row has come to
+ * that place, and the OFFLOADs right before it have ended. */
+static int wait_for_post(struct reading *r, int row, int32_t recv)
 {
-    const struct pp_fifo_ends *e = &r->fifo->recv;
-    int row = r->fifo->channels.at[channel].to;
-    const struct pp_action *list = r->schedule->rows[row].actions;
-    if (!r->copies || e->first[channel] + k >= e->first[channel + 1])
-        return 0;
-    for (size_t at = e->place[e->first[channel] + k];
-         at > 0 && runs_aside(r, list[at - 1].op); at--)
-        if (list[at - 1].op == PP_OFFLOAD &&
+    const struct pp_row *list = &r->schedule->rows[row];
+    size_t at = (size_t)(recv - r->base[row]);
+    if (r->waits == PP_OPS_POSTED)
+        at = pp_posted_at(list, at);
+    for (; at > 0 && runs_aside(r, list->actions[at - 1].op); at--)
+        if (list->actions[at - 1].op == PP_OFFLOAD && r->copies &&
             wait_for(r, r->base[row] + (int32_t)at - 1, 0))
             return -1;
-    return 0;
+    return at > 0 ? wait_for(r, r->base[row] + (int32_t)at - 1, 0) : 0;
 }
 
 static int wait_for_room(struct reading *r, size_t channel, size_t k)
 {
-    if (r->depth == 0) {
-        int32_t reached = message(r, channel, false, k, true);
-        return wait_for_offloads(r, channel, k) ||
-               (reached >= 0 && wait_for(r, reached, 0));
-    }
-    if (k < r->depth)
+    bool posted = r->waits == PP_OPS_POSTED;
+    int to = r->fifo->channels.at[channel].to;
+    if (r->depth > 0 && k < r->depth)
         return 0;
     k -= r->depth;
-    int32_t left = message(r, channel, true, k, false);
-    if (wait_for(r, message(r, channel, false, k, false), 0))
-        return -1;
-    if (!r->costs || r->waits != PP_OPS_POSTED)
-        return 0;
+    int32_t recv = message(r, channel, false, k);
+    if (recv == this_op(r) || (r->depth > 0 && !posted))
+        return wait_for(r, recv, 0);
+    if (r->depth == 0)
+        return wait_for_post(r, to, recv);
     const struct pp_row *list = &r->schedule->rows[r->row];
+    int32_t left = message(r, channel, true, k); /* it is in this row */
     double time = time_of(r, list->actions[left - r->base[r->row]]);
-    return time > 0 ? wait_for(r, left, time) : 0; /* it is in this row */
+    return wait_for(r, left, time) || wait_for_post(r, to, recv) ? -1 : 0;
 }
 
 static int read_message(struct reading *r, struct pp_action a)
@@ -207,7 +198,7 @@ static int read_message(struct reading *r, struct pp_action a)
         return wait_for_room(r, channel, k);
     if (r->waits == PP_OPS_POSTED)
         return 0;
-    return wait_for(r, message(r, channel, true, k, false),
+    return wait_for(r, message(r, channel, true, k),
                     r->depth > 0 ? time_of(r, pp_other_end(a)) : 0);
 }
 

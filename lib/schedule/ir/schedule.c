@@ -17,6 +17,17 @@ void pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
     s->rows = pp_calloc((size_t)g->n_rows, sizeof *s->rows);
 }
 
+size_t pp_posted_at(const struct pp_row *row, size_t recv)
+{
+    size_t at = recv;
+    while (at > 0 && (pp_is_send(row->actions[at - 1].op) ||
+                      pp_is_recv(row->actions[at - 1].op)))
+        at--;
+    if (at == 0 || !pp_is_compute(row->actions[at - 1].op))
+        return recv;
+    return at - 1 - pp_is_second_of_pair(row, at - 1);
+}
+
 void pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a)
 {
     struct pp_row *list = &s->rows[row];

@@ -30,6 +30,12 @@ static inline bool pp_is_second_of_pair(const struct pp_row *row, size_t i)
     return i > 0 && row->actions[i - 1].overlap;
 }
 
+/* Returns the place of the row from which on the receive at place `recv` is
+ * posted: that of the compute action or pair in front of it, so that the
+ * message arrives while it runs, or its own if anything but messages is
+ * between. */
+size_t pp_posted_at(const struct pp_row *row, size_t recv);
+
 /* Makes s an empty schedule on g with channel depth 1. */
 void pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
                       const char *kind, int n_microbatches);

@@ -336,7 +336,8 @@ static bool is_second(const struct pp_row *list, size_t place)
 }
 
 /* Touches the buffers of an action. The two actions of an overlap pair run at
- * once, so neither may reuse memory that the other frees. */
+ * once, so neither may reuse memory that the other frees. A receive is posted
+ * early. */
 static void touch_place(struct touches *t, const struct pp_row *list,
                         size_t place)
 {
@@ -344,10 +345,12 @@ static void touch_place(struct touches *t, const struct pp_row *list,
     t->place = place;
     t->action = list->actions[place];
     touch_action(t);
-    if (!second && !t->action.overlap)
-        return;
-    t->place = second ? place - 1 : place + 1;
-    touch_action(t);
+    if (pp_is_recv(t->action.op))
+        t->place = pp_posted_at(list, place);
+    else if (second || t->action.overlap)
+        t->place = second ? place - 1 : place + 1;
+    if (t->place != place)
+        touch_action(t);
 }
 
 /* Touches the rank's workspaces: one for all its stages, and a second one for

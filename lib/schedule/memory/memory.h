@@ -24,10 +24,11 @@ enum pp_buffer_kind {
                           slices add: from the last slice's I or B to that of the
                           slice */
     PP_BUF_OUTPUT,     /* output of F, to its last SEND_F or local consumer */
-    PP_BUF_INPUT,     /* from RECV_F to F; peer is the input stage. With several
-                         inputs also their sum, within F: peer is the stage */
-    PP_BUF_DOUTPUT,   /* from RECV_B to the action of pp_consumes_gradient; peer
-                         is the output stage */
+    PP_BUF_INPUT, /* from pp_posted_at of RECV_F to F; peer is the input stage.
+                     With several inputs also their sum, within F: peer is the
+                     stage */
+    PP_BUF_DOUTPUT,   /* likewise from RECV_B to the action of
+                         pp_consumes_gradient; peer   is the output stage */
     PP_BUF_DINPUT,    /* gradient of one input, from I or B to SEND_B or to the
                          local producer's consumption; peer is the input stage */
     PP_BUF_WORKSPACE, /* what an action needs while it runs: one per rank for
