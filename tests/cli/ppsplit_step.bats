@@ -191,7 +191,7 @@ keeps_limits() {
     jq -e '[.. | objects | has("recompute")] | any | not' none.json
     run --separate-stderr ppsplit -p 2 --recompute some m
     [ "$status" -eq 2 ]
-    [ "${stderr_lines[0]}" = "ppsplit: --recompute: 'some' is not one of: none, selective, full" ]
+    [ "${stderr_lines[0]}" = "ppsplit: --recompute: 'some' is not one of: none, selective, full, norms, attention, qkv, latent, outputs, mlp_act, mlp, expert_act, experts" ]
 }
 
 @test "a faster rank gets more layers" {
