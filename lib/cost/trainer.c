@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cost/trainer.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "base/num.h"
 #include "cost/trainer_bytes.h"
 #include "schedule/ir/action.h"
 
@@ -185,53 +183,4 @@ int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
                                "the memory of %s is known for GPUs alone",
                                t->name);
     return check_mesh(t, x, err) || pp_trainer_check_order(t, o, err) ? -1 : 0;
-}
-
-/* --- the memory of a rank --- */
-
-struct pp_trainer_unit pp_trainer_unit(const struct pp_trainer_job *x,
-                                       size_t unit, enum pp_recompute r)
-{
-    const struct pp_backend b = pp_backend_of(x->precision, !x->gpu);
-    const struct pp_unit_id u = pp_model_unit(x->model, unit);
-    const struct pp_shard shard = pp_shard_of(x->model, x->mesh);
-    const struct pp_unit_rates rates = x->trainer->rates(&shard, u, r, &b);
-    const struct pp_unit_bytes bytes =
-        pp_unit_bytes(&rates, pp_rank_rows(x->mesh, &b, (size_t)x->tokens), 0);
-    return (struct pp_trainer_unit){
-        .state = x->trainer->state(x->mesh, x->model, u, x->precision),
-        .kept = (double)(bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W]),
-        .gradients = (double)bytes.act[PP_SAVED_GRAD_W],
-        .workspace = (double)bytes.workspace,
-        .message = x->trainer->keeps_messages ? (double)bytes.output : 0};
-}
-
-/* Messages: a stage has a received one and one on its way, each way. */
-enum { STAGE_MESSAGES = 4 };
-
-struct pp_rank_bytes pp_trainer_rank(const struct pp_trainer_job *x,
-                                     const struct pp_trainer_stage *stages,
-                                     size_t n)
-{
-    struct pp_rank_bytes b = {{0}};
-    double kept = 0, most = 0, workspace = 0, message = 0, fixed = 0;
-    for (size_t k = 0; k < n; k++) {
-        for (size_t i = stages[k].first; i < stages[k].end; i++) {
-            const struct pp_trainer_unit u =
-                pp_trainer_unit(x, i, stages[k].recompute);
-            pp_rank_add_state(&b, u.state);
-            kept += u.kept * stages[k].live;
-            most = fmax(most, u.gradients);
-            workspace = fmax(workspace, u.workspace);
-            message = fmax(message, u.message);
-        }
-        fixed = fmax(fixed, x->trainer->fixed(x->mesh, x->model,
-                                              stages[k].first, stages[k].end));
-    }
-    b.part[PP_MEMORY_ACTIVATIONS] = pp_size_of(kept + most);
-    b.part[PP_MEMORY_WORKSPACE] = pp_size_of(workspace);
-    b.part[PP_MEMORY_MESSAGES] =
-        x->mesh->pp > 1 ? pp_size_of(STAGE_MESSAGES * message) : 0;
-    b.part[PP_MEMORY_TABLES] = pp_size_of(fixed);
-    return b;
 }

@@ -12,7 +12,7 @@
 #define PP_COST_TRAINER_H
 
 #include "model/cost.h"
-#include "model/rank_bytes.h"
+#include "model/unit_bytes.h"
 
 /* How a trainer reduces gradients on GPUs: it computes nothing meanwhile; or it
  * goes on, and a reduction begins behind the last backward of its stage, but
@@ -111,42 +111,5 @@ int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
                      const struct pp_backend *b,
                      const struct pp_trainer_order *o,
                      struct pp_err *err) PP_MUST_USE;
-
-/* A model to train. All borrowed. */
-struct pp_trainer_job {
-    const struct pp_trainer *trainer;
-    const struct pp_model *model;
-    const struct pp_mesh *mesh; /* pp too */
-    const struct pp_precision *precision;
-    bool gpu;
-    int64_t tokens; /* of a microbatch, before cp and tp divide it */
-};
-
-/* The bytes of a unit on a rank. */
-struct pp_trainer_unit {
-    struct pp_state_bytes state;
-    double kept;      /* from F to the end of the backward, of a microbatch */
-    double gradients; /* within a backward; a rank has the largest */
-    double workspace; /* most while an action runs; a rank has the largest */
-    double message;   /* its output */
-};
-
-struct pp_trainer_unit pp_trainer_unit(const struct pp_trainer_job *x,
-                                       size_t unit, enum pp_recompute r);
-
-/* A stage of a rank: units first to end - 1, and the microbatches that it has
- * in flight at most. */
-struct pp_trainer_stage {
-    size_t first, end;
-    enum pp_recompute recompute;
-    double live;
-};
-
-/* Returns the bytes of a rank with these stages, whose forwards are followed by
- * their backwards as soon as may be. For pprun they are without the tables, and
- * about as many as its plan has. */
-struct pp_rank_bytes pp_trainer_rank(const struct pp_trainer_job *x,
-                                     const struct pp_trainer_stage *stages,
-                                     size_t n);
 
 #endif

@@ -146,35 +146,20 @@ static int read_profile(const struct pp_value *root, struct pp_arena *a,
                : 0;
 }
 
-/* Reads a document and takes it. */
-static int load_profile(json_t *value, const char *name, struct pp_arena *a,
-                        struct pp_profile *p, struct pp_err *err)
-{
-    const struct pp_value_source source = {name, err};
-    const struct pp_value root = {.source = &source, .value = value};
-    *p = (struct pp_profile){0};
-    int rc = read_profile(&root, a, p);
-    json_decref(value);
-    return rc;
-}
-
 int pp_profile_parse(const char *text, size_t n, const char *name,
                      struct pp_arena *a, struct pp_profile *p,
                      struct pp_err *err)
 {
+    const struct pp_value_source source = {name, err};
+    struct pp_value root = {.source = &source};
     json_t *value;
-    return pp_value_parse(text, n, name, &value, err)
-               ? -1
-               : load_profile(value, name, a, p, err);
-}
-
-int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
-                    struct pp_err *err)
-{
-    json_t *value;
-    return pp_value_read(path, &value, err)
-               ? -1
-               : load_profile(value, path, a, p, err);
+    *p = (struct pp_profile){0};
+    if (pp_value_parse(text, n, name, &value, err))
+        return -1;
+    root.value = value;
+    int rc = read_profile(&root, a, p);
+    json_decref(value);
+    return rc;
 }
 
 static void write_pair(struct pp_json_writer *w, const char *key,

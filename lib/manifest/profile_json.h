@@ -22,10 +22,12 @@
 #include "base/err.h"
 #include "model/profile.h"
 
-/* Reads the file. The arena owns units and names. Fails with PP_EXIT_INPUT,
- * file and JSON pointer, also if a name is duplicate or a number negative. */
-int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
-                    struct pp_err *err) PP_MUST_USE;
+/* Reads a profile. The arena owns units and names, and `name` starts the
+ * messages. Fails with PP_EXIT_INPUT, name and JSON pointer, also if a unit is
+ * there twice or a number is negative. */
+int pp_profile_parse(const char *text, size_t n, const char *name,
+                     struct pp_arena *a, struct pp_profile *p,
+                     struct pp_err *err) PP_MUST_USE;
 
 /* Reports whether a text is a table and not JSON, and reads a table: a unit a
  * line, with the seconds of its forward, input gradient and weight gradient for
@@ -35,11 +37,6 @@ bool pp_profile_is_table(const char *text, size_t n);
 int pp_profile_parse_table(const char *text, size_t n, const char *name,
                            struct pp_arena *a, struct pp_profile *p,
                            struct pp_err *err) PP_MUST_USE;
-
-/* Does the same as pp_profile_read from memory. name starts the messages. */
-int pp_profile_parse(const char *text, size_t n, const char *name,
-                     struct pp_arena *a, struct pp_profile *p,
-                     struct pp_err *err) PP_MUST_USE;
 
 /* Writes the file, one unit a line. The caller checks the stream for errors. */
 void pp_profile_write(FILE *f, const struct pp_profile *p);

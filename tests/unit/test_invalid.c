@@ -27,7 +27,13 @@ static int read_document(struct pp_err *err)
         status = pp_units_read("units.json", &a, &model, err);
     } else if (pp_file_exists("profile.json")) {
         struct pp_profile p;
-        status = pp_profile_read("profile.json", &a, &p, err);
+        const void *text;
+        size_t n;
+        status = pp_file_map("profile.json", &text, &n, err);
+        if (!status) {
+            status = pp_profile_parse(text, n, "profile.json", &a, &p, err);
+            pp_file_unmap(text, n);
+        }
     } else {
         struct pp_manifest m = {0};
         FILE *f = fopen("input.json", "r");

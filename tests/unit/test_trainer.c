@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "model/rank_bytes.h"
 #include "tap.h"
 
 #define MIB 1048576.0
@@ -24,18 +25,36 @@ static struct pp_model llama_70b(size_t n_layers)
                              .max_position = 8192};
 }
 
+/* Returns the bytes of a rank of Megatron-LM with units first to end - 1, which
+ * has so many microbatches in flight at most. A stage has a received message
+ * and one on its way, each way. */
 static struct pp_rank_bytes stage_bytes(const struct pp_model *m,
                                         const struct pp_mesh *x, size_t first,
                                         size_t end, double live, int64_t tokens)
 {
-    const struct pp_trainer_job job = {.trainer = pp_trainer_find("megatron"),
-                                       .model = m,
-                                       .mesh = x,
-                                       .precision = bf16,
-                                       .gpu = true,
-                                       .tokens = tokens};
-    const struct pp_trainer_stage s = {first, end, PP_RECOMPUTE_NONE, live};
-    return pp_trainer_rank(&job, &s, 1);
+    const struct pp_trainer *t = pp_trainer_find("megatron");
+    const struct pp_backend b = pp_backend_of(bf16, false);
+    const struct pp_shard shard = pp_shard_of(m, x);
+    size_t rows = pp_rank_rows(x, &b, (size_t)tokens);
+    struct pp_rank_bytes sum = {{0}};
+    double kept = 0, gradients = 0, workspace = 0, message = 0;
+    for (size_t i = first; i < end; i++) {
+        const struct pp_unit_id u = pp_model_unit(m, i);
+        const struct pp_unit_rates rates =
+            t->rates(&shard, u, PP_RECOMPUTE_NONE, &b);
+        const struct pp_unit_bytes of = pp_unit_bytes(&rates, rows, 0);
+        pp_rank_add_state(&sum, t->state(x, m, u, bf16));
+        kept +=
+            live * (double)(of.act[PP_SAVED_ACT_I] + of.act[PP_SAVED_ACT_W]);
+        gradients = fmax(gradients, (double)of.act[PP_SAVED_GRAD_W]);
+        workspace = fmax(workspace, (double)of.workspace);
+        message = fmax(message, t->keeps_messages ? (double)of.output : 0);
+    }
+    sum.part[PP_MEMORY_ACTIVATIONS] = pp_size_of(kept + gradients);
+    sum.part[PP_MEMORY_WORKSPACE] = pp_size_of(workspace);
+    sum.part[PP_MEMORY_MESSAGES] = x->pp > 1 ? pp_size_of(4 * message) : 0;
+    sum.part[PP_MEMORY_TABLES] = pp_size_of(t->fixed(x, m, first, end));
+    return sum;
 }
 
 /* Llama 3 70B, cut to 12 layers, on 8 B200 with Megatron-LM 0.14: bf16, the

@@ -93,12 +93,7 @@ static inline bool pp_env_has_tokens(const struct pp_env *e)
     return !pp_env_encodes(e) && !e->generates;
 }
 
-/* Return the number of ranks that divide sequences, tensors, or experts. */
-static inline size_t pp_env_cp(const struct pp_env *e)
-{
-    return e->context.group.n > 1 ? (size_t)e->context.group.n : 1;
-}
-
+/* Return the number of ranks that divide tensors, or experts. */
 static inline size_t pp_env_tp(const struct pp_env *e)
 {
     return e->tensor.group.n > 1 ? (size_t)e->tensor.group.n : 1;
