@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/memory_room.h"
 #include "base/num.h"
+#include "comm/sets.h"
 #include "cost/step.h"
 #include "runner/runner.h"
 #include "schedule/memory/memory.h"
@@ -149,9 +150,10 @@ static void print_memory_json(const struct runner *p, int rank,
         fprintf(f, ", \"%s\": %zu", pp_memory_part_names[i], m->bytes.part[i]);
     fprintf(f,
             ", \"total\": %zu, \"host\": %zu, \"ranks\": %d, "
-            "\"channels\": %zu, \"stacks\": %zu, \"mapped\": %zu}%s",
+            "\"channels\": %zu, \"stacks\": %zu, \"connections\": %zu, "
+            "\"mapped\": %zu}%s",
             pp_rank_total(&m->bytes), m->host, row->ranks, row->channels,
-            row->stacks, m->mapped, last ? "\n]\n" : ",\n");
+            row->stacks, row->connections, m->mapped, last ? "\n]\n" : ",\n");
 }
 
 /* Adds what n ranks take; the sum stays below SIZE_MAX. */
@@ -183,20 +185,51 @@ static void print_threads(const struct runner *p,
                  text[0], ranks, text[1]);
 }
 
-/* Says what offloaded activations and mapped weights take beside the table. */
+/* Computes what NCCL takes of the GPUs for its connections, if ranks are
+ * processes. */
+static void measure_connections(const struct runner *p,
+                                struct runner_row_memory *rows)
+{
+    const struct pp_layout l = pp_job_layout(&p->job);
+    int n_ranks = pp_layout_ranks(&l);
+    struct pp_comm_sets sets;
+    struct pp_place place;
+    pp_job_comm_sets(&p->job, &sets);
+    /* A GPU with fewer processors than the largest has no more blocks. */
+    int blocks = pp_comm_sets_blocks(pp_comm_sets_most(&sets, n_ranks),
+                                     PP_COMM_MOST_PROCESSORS);
+    for (int r = 0; r < n_ranks; r++) {
+        size_t bytes = pp_comm_sets_bytes(&sets, r, blocks);
+        size_t *most =
+            pp_layout_find(&l, r, &place) ? &rows[place.row].connections : NULL;
+        if (most && bytes > *most)
+            *most = bytes;
+    }
+    pp_comm_sets_finish(&sets);
+}
+
+/* Says what offloaded activations, mapped weights and connections take beside
+ * the table. */
 static void print_beside(const struct runner *p,
                          const struct runner_row_memory *rows)
 {
-    size_t most = 0, mapped = 0;
+    size_t most = 0, mapped = 0, connected = 0;
     char text[32];
     for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
         most = rows[r].rank.host > most ? rows[r].rank.host : most;
         mapped = rows[r].rank.mapped > mapped ? rows[r].rank.mapped : mapped;
+        connected =
+            rows[r].connections > connected ? rows[r].connections : connected;
     }
     pp_format_short_size(mapped, text);
     if (mapped)
         tool_say(p->tool, TOOL_DETAIL,
                  "a rank reads up to %s of frozen weights in their files",
+                 text);
+    pp_format_short_size(connected, text);
+    if (connected)
+        tool_say(p->tool, TOOL_DETAIL,
+                 "NCCL takes up to %s of a GPU for the connections of its rank",
                  text);
     pp_format_short_size(most, text);
     if (most)
@@ -321,6 +354,9 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
         p->job.optim.steps = 1;
     if (rc == 0 && o->transport == RUNNER_THREADS)
         rc = runner_threads_memory(p, rows);
+    if (rc == 0 && !p->job.device->is_host &&
+        (o->plan || o->transport == RUNNER_NCCL))
+        measure_connections(p, rows);
     if (rc == 0)
         rc = measure_rows(p, rows);
     if (rc == 0) {

@@ -246,7 +246,7 @@ int runner_check_device(struct runner *p) PP_MUST_USE;
 struct runner_row_memory {
     struct pp_rank_memory rank;
     int ranks;
-    size_t channels, stacks;
+    size_t channels, stacks, connections; /* of NCCL: of a rank, at most */
 };
 
 /* Computes the memory of every rank and refuses (PP_EXIT_NO) a plan above

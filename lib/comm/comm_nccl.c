@@ -487,20 +487,12 @@ static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id *all,
  * rank waited for ranks whose own processors wait, no rank would go on. So the
  * kernels of all sets of a rank fit in the GPU with the fewest processors, and
  * leave some for computation. */
-enum { DEFAULT_BLOCKS = 32, LEFT_PROCESSORS = 4 };
+enum { LEFT_PROCESSORS = PP_COMM_LEFT_PROCESSORS };
 
-/* Returns how many blocks a kernel of NCCL may have, at all ranks: NCCL cuts a
- * message by them. Few sets keep the default of up to 32 blocks where some
- * processors are left, and many sets share half of a GPU. It is a power of two,
- * because NCCL rounds up to one. */
 static int most_blocks(const struct nccl_comm *c)
 {
-    int blocks = DEFAULT_BLOCKS;
-    if (c->most_sets * DEFAULT_BLOCKS + LEFT_PROCESSORS <= c->processors)
-        return PP_NCCL_UNDEFINED;
-    while (blocks > 1 && blocks * c->most_sets > c->processors / 2)
-        blocks /= 2;
-    return blocks;
+    int blocks = pp_comm_sets_blocks(c->most_sets, c->processors);
+    return blocks == PP_COMM_BLOCKS ? PP_NCCL_UNDEFINED : blocks;
 }
 
 /* Finds the GPU with the fewest processors, and checks that a kernel of each

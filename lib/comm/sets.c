@@ -183,6 +183,31 @@ int pp_comm_sets_most(const struct pp_comm_sets *s, int size)
     return most;
 }
 
+int pp_comm_sets_blocks(int most_sets, int processors)
+{
+    int blocks = PP_COMM_BLOCKS;
+    if (most_sets * blocks + PP_COMM_LEFT_PROCESSORS <= processors)
+        return blocks;
+    while (blocks > 1 && blocks * most_sets > processors / 2)
+        blocks /= 2;
+    return blocks;
+}
+
+size_t pp_comm_sets_bytes(const struct pp_comm_sets *s, int rank, int blocks)
+{
+    enum { SIMPLE = 4 << 20, LL = 512 << 10, LL128 = 4800 << 10 };
+    size_t senders = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct pp_comm_set *set = &s->items[i];
+        const int *ranks = pp_comm_set_ranks(s, set);
+        bool pair = set->direction < PP_DIRECTION_SYNC; /* sender, receiver */
+        for (int k = pair; k < set->n; k++)
+            if (ranks[k] == rank)
+                senders += (size_t)set->n - 1;
+    }
+    return senders * (size_t)blocks * (SIMPLE + LL + LL128);
+}
+
 void pp_comm_sets_finish(struct pp_comm_sets *s)
 {
     free(s->items);

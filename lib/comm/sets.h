@@ -55,6 +55,28 @@ void pp_comm_sets_order(struct pp_comm_sets *s, int size);
 /* Returns the most sets that a rank is in. */
 int pp_comm_sets_most(const struct pp_comm_sets *s, int size);
 
+/* The blocks that a kernel of NCCL has by default, the processors of a GPU that
+ * kernels of NCCL leave to computation, and the processors of the largest GPU,
+ * a B200. */
+enum {
+    PP_COMM_BLOCKS = 32,
+    PP_COMM_LEFT_PROCESSORS = 4,
+    PP_COMM_MOST_PROCESSORS = 148
+};
+
+/* Returns how many blocks a kernel of NCCL may have, at all ranks: NCCL cuts a
+ * message by them. Few sets keep the default where some processors are left,
+ * and many sets share half of a GPU. It is a power of two, because NCCL rounds
+ * up to one. */
+int pp_comm_sets_blocks(int most_sets, int processors);
+
+/* Returns the most bytes of a GPU that NCCL takes to connect a rank to its sets
+ * with kernels of so many blocks. It has buffers of three protocols for every
+ * channel, one a block, from every rank that sends to this one, 4 MiB, 512 KiB
+ * and 4.7 MiB (NCCL 2.27: init.cc, transport/p2p.cc); between nodes it takes
+ * less. */
+size_t pp_comm_sets_bytes(const struct pp_comm_sets *s, int rank, int blocks);
+
 void pp_comm_sets_finish(struct pp_comm_sets *s);
 
 #endif

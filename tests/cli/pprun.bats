@@ -372,7 +372,7 @@ allows $((peak - 1))" pprun plan.json --data packed --init 1 --steps 1 \
         diff <(jq -c .arena_bytes stats.json) <(jq -c \
             'map(.activations + .messages + .workspace)' need.json)
         diff <(jq -S .memory stats.json) \
-            <(jq -S 'map(del(.host, .rank, .slots, .ranks, .channels, .stacks, .mapped))' \
+            <(jq -S 'map(del(.host, .rank, .slots, .ranks, .channels, .stacks, .connections, .mapped))' \
                 need.json)
         diff <(jq -c .peak stats.json) <(jq -c 'map(.slots)' need.json)
         jq -e 'all(.arena_bytes[]; . > 0)' stats.json

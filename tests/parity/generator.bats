@@ -56,7 +56,7 @@ planned() {
             jq -c '.memory[] | del(.tables, .total)') \
         <(pprun -q --init 1 --print-memory --steps 1 --data aligned plan.json |
             jq -c '.[] | del(.tables, .total, .host, .rank, .slots, .ranks,
-                .channels, .stacks, .mapped)') ||
+                .channels, .stacks, .connections, .mapped)') ||
         { echo "$*"; return 1; }
 }
 

@@ -129,6 +129,26 @@ static struct pp_layout mesh_of(int pp, int dp, int tp, int cp, int ep)
         {{.mesh = {.pp = pp, .dp = dp, .tp = tp, .cp = cp, .ep = ep}}}, 1};
 }
 
+/* Adds up the ranks that send to a rank of a ring of rows with replicas. */
+static void connections(void)
+{
+    const struct pp_layout l = mesh_of(3, 4, 1, 1, 1);
+    struct pp_comm_sets s = sets_of(&l, 0);
+    size_t one = 16 * ((4096u + 512 + 4800) << 10), n[3] = {0};
+    for (int rank = 0; rank < pp_layout_ranks(&l); rank++) {
+        struct pp_place p;
+        if (pp_layout_find(&l, rank, &p))
+            n[p.row] += pp_comm_sets_bytes(&s, rank, 16);
+    }
+    /* Three replicas, the rows before and behind, and the two that are tied. */
+    ok(n[0] == 4 * 6 * one && n[1] == 4 * 5 * one && n[2] == 4 * 6 * one,
+       "NCCL has buffers for each rank that sends to a rank");
+    ok(pp_comm_sets_blocks(4, 132) == 32 && pp_comm_sets_blocks(5, 132) == 8 &&
+           pp_comm_sets_blocks(1, 0) == 1,
+       "many sets have fewer blocks each");
+    pp_comm_sets_finish(&s);
+}
+
 static void random_meshes(void)
 {
     int bad = 0, unlike = 0, late = 0;
@@ -172,6 +192,7 @@ static void large_mesh(int pp, int dp, int tp, int most, int steps)
 
 int main(void)
 {
+    connections();
     random_meshes();
     large_mesh(8, 4, 1, 6, 6);
     large_mesh(8, 128, 1, 6, 6);
