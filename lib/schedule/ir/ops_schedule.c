@@ -184,7 +184,9 @@ static int wait_for_room(struct reading *r, size_t channel, size_t k)
     const struct pp_row *list = &r->schedule->rows[r->row];
     int32_t left = message(r, channel, true, k); /* it is in this row */
     double time = time_of(r, list->actions[left - r->base[r->row]]);
-    return wait_for(r, left, time) || wait_for_post(r, to, recv) ? -1 : 0;
+    return (time > 0 && wait_for(r, left, time)) || wait_for_post(r, to, recv)
+               ? -1
+               : 0;
 }
 
 static int read_message(struct reading *r, struct pp_action a)
