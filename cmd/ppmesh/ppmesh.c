@@ -95,8 +95,8 @@ static int read_number(struct mesh_job *j, const char *name, const char *text,
 static int read_setting(struct mesh_job *j, const char *name, const char *text)
 {
     static const char *const zeros[] = {"0", "1", "3", NULL};
-    static const char *const modes[] = {"none", "selective", "full", "auto",
-                                        NULL};
+    static const char *const modes[] = {
+        "none", "norms+mlp_act+expert_act", "selective", "full", "auto", NULL};
     static const char *const yes_no[] = {"no", "yes", NULL};
     const char *kinds[PP_MAX_KINDS];
     struct tool *t = &j->split.t;

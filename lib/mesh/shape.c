@@ -293,7 +293,10 @@ static void find_paths(struct pp_mesh_shape *x)
 /* --- memory and work --- */
 
 /* Sets of modes, and prices of a set. */
-enum { N_SETS = (1 << PP_N_RECOMPUTES) - 1, N_PRICES = 5 };
+enum {
+    N_SETS = (1 << PP_N_RECOMPUTES) - 1,
+    N_PRICES = 2 + PP_N_RECOMPUTES * (PP_N_RECOMPUTES - 1) / 2
+};
 
 static double work_of(const struct pp_mesh_unit *u, int mode, int m)
 {

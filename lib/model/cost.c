@@ -24,7 +24,11 @@ const enum pp_recompute pp_recompute_sets[PP_N_RECOMPUTE_NAMES] = {
 };
 
 const enum pp_recompute pp_recompute_levels[PP_N_RECOMPUTES] = {
-    PP_RECOMPUTE_NONE, PP_RECOMPUTE_SELECTIVE, PP_RECOMPUTE_FULL};
+    PP_RECOMPUTE_NONE,
+    PP_AGAIN_NORMS | PP_AGAIN_MLP_ACT | PP_AGAIN_EXPERT_ACT,
+    PP_RECOMPUTE_SELECTIVE,
+    PP_RECOMPUTE_FULL,
+};
 
 bool pp_recompute_find(const char *text, enum pp_recompute *out)
 {

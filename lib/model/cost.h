@@ -147,7 +147,7 @@ const char *pp_recompute_text(enum pp_recompute r,
 
 /* The sets among which a search chooses, none first: each level has the parts
  * of the one before. */
-enum { PP_N_RECOMPUTES = 3 };
+enum { PP_N_RECOMPUTES = 4 };
 extern const enum pp_recompute pp_recompute_levels[PP_N_RECOMPUTES];
 
 /* Returns the operations that I recomputes, counted as by pp_unit_fwd_flops.

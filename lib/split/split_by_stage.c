@@ -40,7 +40,7 @@ static void set_one_mode(struct turns *x, enum pp_recompute mode)
 static void set_levels(struct turns *x, const int *levels)
 {
     for (size_t s = 0; s < x->run->n_stages; s++)
-        x->trial[s] = pp_recompute_levels[levels[s]];
+        x->trial[s] = pp_split_level(x->run->request, (size_t)levels[s]);
     set_stage_modes(x, x->trial);
 }
 
@@ -188,7 +188,7 @@ static void search_turns(struct turns *x)
     if (started)
         take_turns(x);
     for (size_t k = 0; k <= last && !started && !is_enough(x); k++)
-        turn_from(x, pp_recompute_levels[k]);
+        turn_from(x, pp_split_level(q, k));
     memcpy(x->bounds, x->best, (run->n_stages + 1) * sizeof *x->bounds);
     set_stage_modes(x, x->best_modes);
     if (run->shortest) {

@@ -317,8 +317,8 @@ static enum pp_recompute find_recompute(const struct pp_split_plan *plan)
     const enum pp_recompute given = q.recompute;
     bool any = plan->run.simulated && !q.recompute_auto; /* it tried all */
     q.stage_modes = NULL;
-    for (int k = 1; any && k < PP_N_RECOMPUTES; k++) {
-        q.recompute = pp_recompute_levels[k];
+    for (size_t k = 1; any && k < PP_N_RECOMPUTES; k++) {
+        q.recompute = pp_split_level(&q, k);
         if (pp_trainer_recomputes(pp_split_trainer(&q), q.recompute) &&
             (q.recompute & ~given) && would_fit(&q))
             return q.recompute;

@@ -82,6 +82,16 @@ pp_split_trainer(const struct pp_split_request *q)
     return q->trainer ? q->trainer : pp_trainers;
 }
 
+/* Returns the set of a level. A model that is estimated has no other than
+ * selective between none and full. */
+static inline enum pp_recompute pp_split_level(const struct pp_split_request *q,
+                                               size_t level)
+{
+    enum pp_recompute r = pp_recompute_levels[level];
+    bool other = r != PP_RECOMPUTE_NONE && r != PP_RECOMPUTE_FULL;
+    return q->shard.model->table && other ? PP_RECOMPUTE_SELECTIVE : r;
+}
+
 /* One schedule on one model. Its address must not change after init. */
 struct pp_split_run {
     const struct pp_split_request *request;

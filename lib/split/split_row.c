@@ -14,11 +14,11 @@ int pp_split_plan_modes(struct pp_split_request *q, struct pp_split_plan *plan,
         return pp_split_plan(q, plan, err);
     *plan = (struct pp_split_plan){.bounds = NULL};
     q->recompute_auto = false;
-    for (int k = 0; k < PP_N_RECOMPUTES; k++) {
-        if (!pp_trainer_recomputes(t, pp_recompute_levels[k]))
+    for (size_t k = 0; k < PP_N_RECOMPUTES; k++) {
+        if (!pp_trainer_recomputes(t, pp_split_level(q, k)))
             continue;
         pp_split_plan_finish(plan);
-        q->recompute = pp_recompute_levels[k];
+        q->recompute = pp_split_level(q, k);
         if (pp_split_plan(q, plan, err))
             return -1;
         if (pp_split_plan_fits(plan))

@@ -67,7 +67,7 @@ modes() { jq -c '[.stages[] | .recompute // "none"]' "$@"; }
 shortest() {
     local kind=$1 m=$2 p=$3 c=$4 limit=$5 list lists=
     shift 5
-    lists=$(jq -nr --argjson n $((p * c)) '["none", "selective", "full"] as $m
+    lists=$(jq -nr --argjson n $((p * c)) '["none", "norms+mlp_act+expert_act", "selective", "full"] as $m
         | [limit($n; repeat($m))] | [combinations] | .[] | join(",")')
     splits $((p * c)) m | while read -r split; do
         echo "$split" >split.json
@@ -138,7 +138,7 @@ shortest() {
             >auto.json || continue
         modes auto.json
         ppsched -q -s seq1f1b -m 4 auto.json >/dev/null
-        n=$((n + $(grep -c '"recompute": "selective"' auto.json || true)))
+        n=$((n + $(grep -c '"recompute": "norms+mlp_act+expert_act"' auto.json || true)))
     done
     [ "$n" -gt 0 ]
     # A stage that recomputes keys and values keeps none for later slices.

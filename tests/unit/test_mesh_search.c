@@ -324,7 +324,7 @@ static void test_shapes(void)
     ok(c.near > c.n / 2, "a tenth more would be above a step in %d of %d",
        c.near, c.n);
     /* Few cases say little about shares. */
-    ok(fewer() > 1 || c.memory > c.n / 40, "memory makes %d of %d longer",
+    ok(fewer() > 1 || c.memory > c.n / 55, "memory makes %d of %d longer",
        c.memory, c.n);
     ok(fewer() > 1 || c.need > 0.72 * c.own,
        "bounds need %.1f %% of the memory of plans", 100 * c.need / c.own);
