@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "base/sort.h"
 #include "schedule/ir/deps.h"
 
 /* --- lifetimes --- */
@@ -255,21 +256,45 @@ static int compare_buffers(const void *pa, const void *pb)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* Sorts the touches and joins the touches of each buffer. */
-static size_t fold_touches(struct pp_buffer *b, size_t n)
+/* Returns a key in the order of compare_buffers. */
+static struct pp_sort_key key_of(const struct pp_buffer *b, size_t item)
 {
+    return (struct pp_sort_key){
+        .high = (uint64_t)b->kind << 32 | (uint32_t)b->stage,
+        .low = (uint64_t)(uint32_t)b->microbatch << 33 |
+               (uint64_t)(uint16_t)b->slice << 17 | (uint32_t)(b->peer + 1),
+        .item = item};
+}
+
+static bool same_keys(const struct pp_sort_key *a, const struct pp_sort_key *b)
+{
+    return a->high == b->high && a->low == b->low;
+}
+
+/* Returns the buffers that n touches are of, sorted, malloc'ed. */
+static struct pp_buffer *fold_touches(const struct pp_buffer *t, size_t n,
+                                      size_t *n_buffers)
+{
+    struct pp_sort_key *keys = pp_calloc(2 * n + 1, sizeof *keys);
     size_t kept = 0;
-    qsort(b, n, sizeof *b, compare_buffers);
+    for (size_t i = 0; i < n; i++)
+        keys[i] = key_of(&t[i], i);
+    pp_sort_keys(keys, keys + n, n);
+    for (size_t i = 0; i < n; i++)
+        kept += i == 0 || !same_keys(&keys[i], &keys[i - 1]);
+    struct pp_buffer *b = pp_calloc(kept + 1, sizeof *b), *k = b;
     for (size_t i = 0; i < n; i++) {
-        if (kept == 0 || compare_buffers(&b[kept - 1], &b[i])) {
-            b[kept++] = b[i];
-            continue;
+        const struct pp_buffer *x = &t[keys[i].item];
+        if (i == 0 || !same_keys(&keys[i], &keys[i - 1])) {
+            k += i > 0;
+            *k = *x;
         }
-        struct pp_buffer *k = &b[kept - 1];
-        k->first = b[i].first < k->first ? b[i].first : k->first;
-        k->last = b[i].last > k->last ? b[i].last : k->last;
+        k->first = x->first < k->first ? x->first : k->first;
+        k->last = x->last > k->last ? x->last : k->last;
     }
-    return kept;
+    free(keys);
+    *n_buffers = kept;
+    return b;
 }
 
 /* --- rings --- */
@@ -455,8 +480,8 @@ void pp_memory_buffers(const struct pp_schedule *s, int row,
         touch_workspace(&t, list, row);
     }
     free(t.where);
-    m->buffers = t.at;
-    m->n = fold_touches(t.at, t.n);
+    m->buffers = fold_touches(t.at, t.n, &m->n);
+    free(t.at);
     for (; m->n > 0 && m->buffers[m->n - 1].kind == PP_BUF_HOST; m->n--)
         m->n_host++;
 }

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "base/sort.h"
 
 struct free_block {
     size_t offset, bytes;
@@ -81,29 +82,25 @@ static bool is_lasting(const struct pp_buffer *b)
     return b->kind == PP_BUF_WORKSPACE || b->kind == PP_BUF_RING;
 }
 
-/* Orders buffers by first position, and large before small at one position.
- * Buffers that last come before all others: they would divide the room of the
- * others for ever. */
-static int by_first(const void *pa, const void *pb)
+/* Fills the order of n buffers by first position, and large before small at one
+ * position, else as they are. Buffers that last come before all others: they
+ * would divide the room of the others for ever. */
+static void sort_by_first(const struct pp_memory *m, struct pp_sort_key *keys)
 {
-    const struct pp_buffer *a = *(struct pp_buffer *const *)pa;
-    const struct pp_buffer *b = *(struct pp_buffer *const *)pb;
-    if (is_lasting(a) != is_lasting(b))
-        return is_lasting(a) ? -1 : 1;
-    if (a->first != b->first)
-        return a->first < b->first ? -1 : 1;
-    if (a->bytes != b->bytes)
-        return a->bytes > b->bytes ? -1 : 1;
-    return (a > b) - (a < b); /* sorted by key */
+    for (size_t i = 0; i < m->n; i++) {
+        const struct pp_buffer *b = &m->buffers[i];
+        keys[i] = (struct pp_sort_key){.high = is_lasting(b) ? 0 : b->first + 1,
+                                       .low = ~(uint64_t)b->bytes,
+                                       .item = i};
+    }
+    pp_sort_keys(keys, keys + m->n, m->n);
 }
 
-static int by_last(const void *pa, const void *pb)
+static void sort_by_last(const struct pp_memory *m, struct pp_sort_key *keys)
 {
-    const struct pp_buffer *a = *(struct pp_buffer *const *)pa;
-    const struct pp_buffer *b = *(struct pp_buffer *const *)pb;
-    if (a->last != b->last)
-        return a->last < b->last ? -1 : 1;
-    return (a > b) - (a < b); /* sorted by key */
+    for (size_t i = 0; i < m->n; i++)
+        keys[i] = (struct pp_sort_key){.low = m->buffers[i].last, .item = i};
+    pp_sort_keys(keys, keys + m->n, m->n);
 }
 
 /* Bytes of the live buffers. */
@@ -132,14 +129,14 @@ static void raise_peaks(struct pp_memory *m, const struct live_bytes *l,
             m->peak_by_kind[k] = l->kind[k];
 }
 
-static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
-                          struct pp_buffer **last, struct free_blocks *h)
+static void place_buffers(struct pp_memory *m, const struct pp_sort_key *first,
+                          const struct pp_sort_key *last, struct free_blocks *h)
 {
     struct live_bytes live = {0};
     for (size_t i = 0, gone = 0; i < m->n; i++) {
-        struct pp_buffer *b = first[i];
-        for (; gone < m->n && last[gone]->last < b->first; gone++) {
-            struct pp_buffer *old = last[gone];
+        struct pp_buffer *b = &m->buffers[first[i].item];
+        for (; gone < m->n && last[gone].low < b->first; gone++) {
+            const struct pp_buffer *old = &m->buffers[last[gone].item];
             live.all -= old->bytes;
             live.kind[old->kind] -= old->bytes;
             if (is_message(old->kind))
@@ -164,21 +161,21 @@ static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
 int pp_memory_place(struct pp_memory *m, struct pp_err *err)
 {
     struct free_blocks h = {0};
-    struct pp_buffer **first = pp_calloc(m->n + 1, sizeof(void *));
-    struct pp_buffer **last = pp_calloc(m->n + 1, sizeof(void *));
+    /* Each with room to sort. */
+    struct pp_sort_key *first = pp_calloc(2 * m->n + 1, sizeof *first);
+    struct pp_sort_key *last = pp_calloc(2 * m->n + 1, sizeof *last);
     size_t total = 0;
     int rc = 0;
     h.at = pp_calloc(m->n + 2, sizeof *h.at);
     /* If the sum over all buffers does not overflow, no sum below does. */
     for (size_t i = 0; i < m->n && !rc; i++) {
-        first[i] = last[i] = &m->buffers[i];
         if (__builtin_add_overflow(total, m->buffers[i].bytes, &total) ||
             __builtin_add_overflow(total, PP_LINE_BYTES, &total))
             rc = pp_fail(err, PP_EXIT_SYSTEM, "buffers are too large");
     }
     if (!rc) {
-        qsort(first, m->n, sizeof *first, by_first);
-        qsort(last, m->n, sizeof *last, by_last);
+        sort_by_first(m, first);
+        sort_by_last(m, last);
         place_buffers(m, first, last, &h);
     }
     free(first);
