@@ -30,7 +30,6 @@ static const struct option_hint {
 } option_hints[] = {
     {"bf16", "dtype", "bf16"},
     {"micro-batch-size", "capacity", "TOKENS"},
-    {"global-batch-size", "microbatches", "N"},
     {"recompute-activations", "recompute", "selective"},
     {"recompute-granularity", "recompute", "MODE"},
     {"activation-checkpointing", "recompute", "full"},

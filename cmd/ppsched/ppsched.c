@@ -115,6 +115,29 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     return 0;
 }
 
+/* Sets the microbatches of a step from the sequences of --global-batch. */
+static int set_batch(struct ppsched *p)
+{
+    const struct pp_default_microbatch *mb = &p->manifest.microbatch;
+    struct ppsched_options *o = &p->options;
+    int64_t length = o->seq_len ? o->seq_len : mb->seq_len,
+            tokens = o->seq_len ? o->seq_len : mb->tokens;
+    if (!o->global_batch)
+        return 0;
+    if (!p->manifest.has_microbatch && !o->seq_len)
+        return tool_usage(p->tool, "--global-batch: the manifest does not say "
+                                   "how large a microbatch is; give -m");
+    int64_t each = p->manifest.mesh.dp * (tokens / length);
+    if (tokens % length || o->global_batch % each)
+        return tool_usage(p->tool,
+                          "--global-batch: '%d' sequences do not go into "
+                          "microbatches of %" PRId64 " tokens on %d "
+                          "data-parallel ranks",
+                          o->global_batch, tokens, p->manifest.mesh.dp);
+    o->n_microbatches = (int)(o->global_batch / each);
+    return 0;
+}
+
 /* Checks that the manifest's data are present and unchanged. */
 static int look_for_data(const struct pp_plan_data *d, struct pp_err *err)
 {
@@ -314,7 +337,8 @@ static int read_input(struct ppsched *p, int argc, char **argv)
                           argv[optind]);
     if (o->n_ranks && !o->compare && !o->import && ppsched_abstract(p))
         return -1;
-    if ((has_manifest && read_manifest(p, argc, argv)) || choose_data(p))
+    if ((has_manifest && read_manifest(p, argc, argv)) || set_batch(p) ||
+        choose_data(p))
         return -1;
     return o->import ? ppsched_import(p, has_manifest) : 0;
 }

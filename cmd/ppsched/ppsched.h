@@ -38,6 +38,7 @@ enum ppsched_aim {
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
     int n_microbatches; /* -m; 0: not given */
+    int global_batch;   /* sequences of all microbatches; 0: not given */
     int n_ranks;        /* -p; 0: the manifest's */
     int n_chunks;       /* -c; 0: not given */
     const char *placement;

@@ -40,6 +40,19 @@ tokens on 1 data-parallel ranks" \
 than a sequence of 2048 (--seq-len); --micro-batch-size counts sequences"* ]]
 }
 
+@test "ppsched counts microbatches in sequences too" {
+    ppsplit -q -p 2 --dp 2 --seq-len 512 --mbs 2 m >plan
+    ppsched -s 1f1b --global-batch 32 plan | jq 'del(.history)' >got
+    ppsched -s 1f1b -m 8 plan | jq 'del(.history)' | diff - got
+    ppsched --compare gpipe,1f1b --gbs 32 plan >got
+    ppsched --compare gpipe,1f1b -m 8 plan | diff - got
+    run -2 --separate-stderr ppsched -s 1f1b --global-batch 30 plan
+    [[ "$stderr" == "ppsched: --global-batch: '30' sequences do not go into \
+microbatches of 1024 tokens on 2 data-parallel ranks"* ]]
+    run -2 --separate-stderr ppsched -s 1f1b --global-batch 32 -p 2
+    [[ "$stderr" == *'--global-batch and -p exclude each other'* ]]
+}
+
 @test "ppsched finds the step time of ppsplit without options" {
     step() {
         local kind=$1

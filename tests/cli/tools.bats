@@ -58,8 +58,7 @@ model() {
     fails "unknown option '--bf16'; did you mean '--dtype bf16'?" pprun --bf16
     fails "unknown option '--micro-batch-size'; did you mean \
 '--capacity TOKENS'?" pppack --micro-batch-size 1
-    fails "unknown option '--global-batch-size'; did you mean \
-'--microbatches N'?" ppsched --global-batch-size 64
+    fails "--global-batch needs -s or --import" ppsched --global-batch-size 64
     fails "unknown option '--recompute-activations'; did you mean \
 '--recompute selective'?" ppsplit --recompute-activations
     fails "unknown option '--max-length'; did you mean '--capacity TOKENS'?" \
