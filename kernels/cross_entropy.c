@@ -133,3 +133,14 @@ PP_SOFT_TARGETS_BWD(PP_KERNEL(soft_targets_bwd))
     }
     return 0;
 }
+
+PP_CROSS_ENTROPY_ADD(PP_KERNEL(cross_entropy_add))
+{
+    (void)stream;
+    const real *p = logp;
+    double all = 0;
+    for (size_t t = 0; t < N; t++)
+        all -= (double)p[t];
+    *sum += all * scale;
+    return 0;
+}

@@ -235,3 +235,30 @@ PP_SOFT_TARGETS_BWD(PP_CUDA(soft_targets_bwd))
                      (const float *)weights, (const float *)scale, V, k,
                      (float)cap);
 }
+
+/* One block: its threads read rows side by side, and the first one adds them in
+ * their order. No product is fused with a sum, as on the CPU. */
+static __global__ void cross_entropy_add_kernel(double *sum, const float *logp,
+                                                double scale, size_t N)
+{
+    __shared__ float row[THREADS];
+    double all = 0;
+    for (size_t at = 0; at < N; at += THREADS) {
+        if (at + threadIdx.x < N)
+            row[threadIdx.x] = logp[at + threadIdx.x];
+        __syncthreads();
+        for (size_t i = 0; !threadIdx.x && i < THREADS && at + i < N; i++)
+            all -= (double)row[i];
+        __syncthreads();
+    }
+    if (!threadIdx.x)
+        *sum = __dadd_rn(*sum, __dmul_rn(all, scale));
+}
+
+PP_CROSS_ENTROPY_ADD(PP_CUDA(cross_entropy_add))
+{
+    if (!N)
+        return 0;
+    return PP_LAUNCH(cross_entropy_add_kernel, 1, THREADS, 0, stream, sum,
+                     (const float *)logp, scale, N);
+}

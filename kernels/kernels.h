@@ -362,6 +362,7 @@ typedef PP_SINUSOIDS(pp_sinusoids_fn);
  *   fwd      lse (N) written, logp (N) = logits[t, target] - lse, written;
  *            -INFINITY without a target
  *   scale    (N)     accumulated type
+ *   add      *sum += scale * (the sum of -logp), in row order; both in double
  *   bwd      replaces logits with the gradient of sum(scale * -logp):
  *            (exp(logits - lse) - onehot(target)) * scale. If cap is not 0,
  *            softcap has made the logits, and the gradient is that of its
@@ -394,6 +395,10 @@ typedef PP_SOFT_TARGETS_BWD(pp_soft_targets_bwd_fn);
 #define PP_CROSS_ENTROPY_BWD(name)                                   \
     int(name)(void *logits, const void *lse, const int32_t *targets, \
               const void *scale, size_t N, size_t V, double cap, void *stream)
+#define PP_CROSS_ENTROPY_ADD(name)                                   \
+    int(name)(double *sum, const void *logp, double scale, size_t N, \
+              void *stream)
+typedef PP_CROSS_ENTROPY_ADD(pp_cross_entropy_add_fn);
 #define PP_CROSS_ENTROPY_MERGE(name)                                        \
     int(name)(void *lse, void *logp, const void *parts, size_t N, size_t P, \
               void *stream)
@@ -514,6 +519,7 @@ typedef PP_SGD(pp_sgd_fn);
     K(cross_entropy_fwd, pp_cross_entropy_fwd_fn)       \
     K(cross_entropy_bwd, pp_cross_entropy_bwd_fn)       \
     K(cross_entropy_merge, pp_cross_entropy_merge_fn)   \
+    K(cross_entropy_add, pp_cross_entropy_add_fn)       \
     K(soft_targets_fwd, pp_soft_targets_fwd_fn)         \
     K(soft_targets_bwd, pp_soft_targets_bwd_fn)         \
     K(entropy, pp_entropy_fn)                           \

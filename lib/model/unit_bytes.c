@@ -509,11 +509,11 @@ size_t pp_step_numbers(const struct pp_table_counts *c)
     return c->n_tensors + of_losses + PP_SHARED_NUMBERS + c->n_ranks;
 }
 
-size_t pp_table_squares(const struct pp_table_counts *c)
+size_t pp_table_sums(const struct pp_table_counts *c)
 {
     /* A tensor may end with a smaller block. */
     size_t blocks = c->n_tensors + c->n_params / PP_SQUARES_BLOCK;
-    return blocks * (c->copies ? 2 : 1);
+    return c->n_losses + 1 + blocks * (c->copies ? 2 : 1);
 }
 
 /* The metrics of every microbatch, and the rows of one. */
@@ -525,16 +525,14 @@ static size_t scoring(const struct pp_table_counts *c)
                         : 0;
 }
 
-/* The places of the sums of squares of owners; losses of a step and of an
- * evaluation; places and values of scores; the reference; the numbers of this
- * rank, their sums and their entries, which have an index; the slots of all
- * ranks. */
+/* The places of the sums of squares of owners; losses of an evaluation; places
+ * and values of scores; the reference; the numbers of this rank, their sums and
+ * their entries, which have an index; the slots of all ranks. */
 static size_t statistics(const struct pp_table_counts *c)
 {
     size_t numbers = times(pp_step_numbers(c), sizeof(double));
     size_t owners = times(2 * c->n_owners + 1, sizeof(size_t));
     return (c->n_owners > 1 ? pp_line_bytes(owners) : 0) +
-           pp_line_bytes(times(c->n_losses, sizeof(double))) +
            pp_line_bytes(times(c->n_eval, sizeof(double))) +
            pp_line_bytes(times(c->n_scores, sizeof(double))) +
            pp_line_bytes(
@@ -580,7 +578,7 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
                                      : times(c->bridged + 1, sizeof(int32_t)));
     if (c->sums > 1)
         sum += pp_line_bytes(pp_sum_values(c, b->is_host) * wide);
-    sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
+    sum += pp_line_bytes(times(pp_table_sums(c), sizeof(double)));
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)

@@ -177,8 +177,9 @@ enum { PP_SCORES_PART = 256 };
 enum { PP_SHARED_NUMBERS = 13 };
 size_t pp_step_numbers(const struct pp_table_counts *c);
 
-/* Returns the most sums of squares that a rank computes. */
-size_t pp_table_squares(const struct pp_table_counts *c);
+/* Returns the most sums that a rank computes in a step: the losses of
+ * microbatches, the loss of another head, and sums of squares. */
+size_t pp_table_sums(const struct pp_table_counts *c);
 
 /* Returns the bytes of all tables of a rank. On a GPU they are those of the
  * device's memory, with the buffers of its queues. */

@@ -74,6 +74,19 @@ static inline __nv_bfloat16 __float2bfloat16(float x)
     return __nv_bfloat16{(uint16_t)(wide >> 16)};
 }
 
+/* The compiler fuses neither with another operation. */
+static inline double __dadd_rn(double a, double b)
+{
+    volatile double sum = a + b;
+    return sum;
+}
+
+static inline double __dmul_rn(double a, double b)
+{
+    volatile double product = a * b;
+    return product;
+}
+
 static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);

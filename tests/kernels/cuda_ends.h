@@ -112,6 +112,26 @@ static void compare_merge(struct call *c, size_t N, size_t P)
     finish(c);
 }
 
+/* The bits are those of the CPU: a sum of doubles in the order of the rows. */
+static void compare_sum(struct call *c, size_t N)
+{
+    struct tensor *logp = in(c, ACCUMULATED, N);
+    double want = 0.7, got = want;
+    float *rows = calloc(N + 1, sizeof *rows);
+    double *sum = gpu_alloc(sizeof *sum);
+    gpu_put(sum, &got, sizeof got);
+    gpu_get(rows, logp->at, N * sizeof *rows);
+    int rc = c->k->cross_entropy_add(sum, logp->at, 1 / 3.0, N, gpu_stream());
+    pp_kernels_f32.cross_entropy_add(&want, rows, 1 / 3.0, N, NULL);
+    gpu_get(&got, sum, sizeof got);
+    ok(!rc && !memcmp(&got, &want, sizeof got),
+       "%s cross_entropy_add of %zu: %.17g, of the CPU %.17g", c->k->name, N,
+       got, want);
+    gpu_free(sum);
+    free(rows);
+    finish(c);
+}
+
 /* cap: softcap makes the logits; 0: it does not. */
 static void compare_cross_entropy(struct call *c, size_t N, size_t V,
                                   double cap)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What a layer gives the device for a microbatch: kernels, products of cuBLAS
 # included, and copies. A kernel that passes over the rows of a layer once more is
-# seen here. No layer makes the host wait.
+# seen here. No layer makes the host wait, and no microbatch.
 
 bats_require_minimum_version 1.5.0
 
@@ -18,6 +18,12 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
+# emulated PLAN STEPS COUNTS: trains, and writes the counts to a file.
+emulated() {
+    PP_EMULATED_COUNTS=$3 "$BUILDDIR/tests/kernels/pprun_emulated" -q \
+        --device cuda --data packed --init 1 --steps "$2" "$1" >/dev/null
+}
+
 # count FAMILY LAYERS MICROBATCHES SPLIT...: writes the counts of one step.
 count() {
     local family=$1 layers=$2 m=$3
@@ -28,9 +34,7 @@ count() {
         | del(.layer_types)" \
         "$SRCDIR/tests/golden/$family/model/config.json" >model/config.json
     ppsplit -q -p 1 "$@" model | ppsched -q -s gpipe -m "$m" >plan.json
-    PP_EMULATED_COUNTS=counts-$layers-$m \
-        "$BUILDDIR/tests/kernels/pprun_emulated" -q --device cuda \
-        --data packed --init 1 --steps 1 plan.json >/dev/null
+    emulated plan.json 1 "counts-$layers-$m"
 }
 
 # layer FAMILY SPLIT...: prints the counts of one more layer and one more
@@ -63,4 +67,20 @@ layer() {
 36 0 gemma2
 48 0 gemma3
 END
+}
+
+@test "the host of a rank waits once a step" {
+    for plan in 'gpipe 4 1' '1f1b 3 2' 'zb-h1 4 2' 'seq1f1b 2 2 --slices 2'; do
+        read -r kind m p how <<<"$plan"
+        read -ra how <<<"$how"
+        ppsplit -q -p "$p" "$SRCDIR/tests/golden/llama/model" |
+            ppsched -q -s "$kind" -m "$m" "${how[@]}" >step.json
+        for n in 2 3; do
+            emulated step.json $n steps-$n
+        done
+        waits=$(awk '$1 == "waits" { print -last + (last = $2) }' steps-2 steps-3 |
+            tail -1)
+        echo "$plan: $waits"
+        [ "$waits" -eq "$p" ]
+    done
 }

@@ -311,6 +311,7 @@ double rig_forward(struct rig *r)
     bool embed = r->l.unit.kind == PP_UNIT_EMBED;
     bool head = r->l.unit.kind == PP_UNIT_HEAD;
     double sum = 0;
+    r->loss = 0;
     if (pp_layer_fwd(&c, head ? NULL : r->y.at, embed ? NULL : r->x.at))
         abort();
     for (size_t i = 0; !head && i < r->y.n; i++)

@@ -423,6 +423,8 @@ static void compare_ends(struct call *c)
         compare_cross_entropy(c, 2, 5, 1.5);
         compare_cross_entropy(c, 3, 1000, 30);
         compare_merge(c, 700, 3);
+        compare_sum(c, 1);
+        compare_sum(c, 1300);
         compare_soft_targets(c, 3, 1000, 150, 0);
         compare_soft_targets(c, 2, 5, 5, 0);
         compare_soft_targets(c, 3, 300, 7, 3);

@@ -160,8 +160,8 @@ struct pp_pass {
     bool score_all;     /* log-probabilities of every token */
     bool base;          /* without adapters */
     const float *reference; /* by position of packed; or NULL: its column */
-    double *losses; /* microbatch k's is at k stride; written if this rank
-                       runs the head */
+    double *losses; /* in the memory of the kernels: microbatch k's is at
+                       k stride, and added to if this rank runs the head */
     /* Called after the forward of the head, with the log-probability of each
      * row; or NULL. Each copy of the head calls it on its own rank. */
     void (*logps)(void *ctx, size_t bin, const struct pp_host_microbatch *host);

@@ -91,15 +91,15 @@ static void digest_rows(const struct exec_work *w, enum pp_digest_of of,
 
 /* Adds log-probabilities and loss of the head. Every tensor-parallel rank has
  * all of them, and the first context-parallel rank has the loss. */
-static void digest_head(const struct exec_work *w, double loss)
+static void digest_head(const struct exec_work *w)
 {
     struct pp_digest_rows r = rows_to_digest(w);
     if (r.tp_rank > 0)
         return;
     r.tp = 1;
     pp_digest_logps(digest_of(w, PP_DIGEST_OUTPUT), &r, w->host.of.loss.logps);
-    if (r.cp_rank == 0)
-        pp_digest_loss(digest_of(w, PP_DIGEST_LOSS), &r, loss);
+    if (r.cp_rank == 0 && !w->mb.slice.continues)
+        pp_digest_loss(digest_of(w, PP_DIGEST_LOSS), &r, *w->mb.loss.sum);
 }
 
 /* Tells the scoring which microbatch the head makes. Without a backward nothing
@@ -127,8 +127,12 @@ static int forward(struct exec_work *w)
 {
     const struct pp_exec *e = w->e;
     struct pp_passed y = pp_exec_output(e, w->a), x;
-    double loss = 0;
-    w->mb.loss.sum = &loss;
+    /* All tensor-parallel ranks have the same losses: the first one adds them.
+     */
+    bool reports = e->env->place.tp == 0;
+    if (reports)
+        w->mb.loss.sum =
+            &e->pass->losses[(size_t)w->a.microbatch * e->pass->stride];
     bool has_head = pp_exec_has_head(w->stage, PP_ROWS_TOKENS);
     if (e->pass->objective && has_head)
         prepare_scoring(w);
@@ -137,17 +141,10 @@ static int forward(struct exec_work *w)
         pass_output(w, &y))
         return -1;
     if (e->digests && has_head)
-        digest_head(w, loss);
+        digest_head(w);
     else if (e->digests && pp_passed_rows(&y))
         digest_rows(w, PP_DIGEST_OUTPUT, pp_passed_rows(&y), w->a.stage);
-    /* The slices of a microbatch come in order, so their losses add up. All
-     * tensor-parallel ranks have the same: the first one reports it. */
-    double *sum = &e->pass->losses[(size_t)w->a.microbatch * e->pass->stride];
-    bool reports = has_head && e->env->place.tp == 0;
-    if (reports)
-        *sum = (w->a.slice ? *sum : 0) + loss;
-    pp_exec_add_generator_loss(e, w->on, w->a);
-    if (e->pass->logps && reports)
+    if (e->pass->logps && has_head && reports)
         e->pass->logps(e->pass->ctx, pp_exec_bin(e, w->a), &w->host);
     return 0;
 }
@@ -265,8 +262,8 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
 }
 
 /* Computes an overlap pair, after all earlier work and before all later work.
- * The backward is queued first: a forward that ends in the loss makes the host
- * wait. */
+ * The backward is queued first: a forward that ends in an objective makes the
+ * host wait. */
 static int compute_pair(struct pp_exec *e, struct pp_action f,
                         struct pp_action b, struct pp_err *err)
 {

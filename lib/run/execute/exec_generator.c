@@ -56,7 +56,7 @@ static void set_loss(const struct pp_exec *e, struct pp_generated *g)
     l->generator = e->pass->generator ? e->pass->generator : &none;
     l->scale = l->generator->scale;
     l->temperature = e->pass->temperature;
-    l->sum = &g->loss;
+    l->sum = e->env->place.tp == 0 ? l->generator->sum : NULL;
 }
 
 bool pp_exec_has_head(const struct pp_stage *s, size_t rows)
@@ -88,13 +88,4 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
     set_loss(e, g);
     host->of.views[PP_GENERATOR] = &g->there;
     return 0;
-}
-
-void pp_exec_add_generator_loss(const struct pp_exec *e,
-                                const struct pp_engine *on, struct pp_action a)
-{
-    struct pp_generator_loss *l = e->pass->generator;
-    bool ends = pp_exec_has_head(&on->stages[a.stage], PP_ROWS_GENERATED);
-    if (l && ends && e->env->place.tp == 0)
-        l->loss += on->generated.loss;
 }

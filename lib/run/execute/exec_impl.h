@@ -58,11 +58,6 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
                              struct pp_host_microbatch *host,
                              struct pp_err *err);
 
-/* Adds the loss of the generator to that of the step, after the forward of its
- * head. All tensor-parallel ranks have the same: the first one adds it. */
-void pp_exec_add_generator_loss(const struct pp_exec *e,
-                                const struct pp_engine *on, struct pp_action a);
-
 /* Reports whether a stage ends in a head of these rows: the language model's or
  * the generator's. */
 bool pp_exec_has_head(const struct pp_stage *s, size_t rows);

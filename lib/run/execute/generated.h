@@ -21,7 +21,6 @@ struct pp_generated {
     struct pp_joined_bin joined;
     struct pp_host_microbatch view; /* of the last action */
     struct pp_microbatch there;     /* the same for kernels */
-    double loss;
 };
 
 /* The device outlives g. Without rows of a generator it has no batch, and

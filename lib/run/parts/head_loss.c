@@ -23,31 +23,25 @@ static double value_at(const struct pp_call *c, const void *values, size_t i)
                : ((const double *)values)[i];
 }
 
-/* Sums -logp in row order. Inside a step the host waits for the device only
- * here. */
-static double read_logps(const struct pp_call *c, const void *logp)
+/* Reads the log-probabilities for the host, which waits for the device. */
+static void read_logps(const struct pp_call *c, const void *logp)
 {
-    double room[MOST_ROWS], sum = 0;
-    double *logps = c->mb->loss.logps;
+    double room[MOST_ROWS], *logps = c->mb->loss.logps;
     size_t n;
     for (size_t at = 0; at < c->mb->scored.n; at += n) {
         n = part_rows(c->mb->scored.n, at);
         const void *p = pp_call_read(c, pp_statistic_at(c, logp, at),
                                      n * c->k->accumulator_bytes, room);
-        for (size_t i = 0; p && i < n; i++) {
-            double x = value_at(c, p, i);
-            sum -= x;
-            if (logps)
-                logps[at + i] = x;
-        }
+        for (size_t i = 0; p && i < n; i++)
+            logps[at + i] = value_at(c, p, i);
     }
-    return sum;
 }
 
-/* Sums -logp in the order of the bin, whichever context-parallel rank has the
+/* Adds -logp in the order of the bin, whichever context-parallel rank has the
  * token: the sum has the bits of one rank. The first rank reports it. all has
- * room for a value of each row of all ranks (key_rows). */
-static double sum_exactly(const struct pp_call *c, const void *logp, void *all)
+ * room for a value of each row of all ranks (key_rows). Only ranks on CPUs do
+ * so. */
+static void add_exactly(const struct pp_call *c, const void *logp, void *all)
 {
     const struct pp_microbatch *mb = c->mb;
     struct pp_collective of = c->env->context;
@@ -55,7 +49,7 @@ static double sum_exactly(const struct pp_call *c, const void *logp, void *all)
     size_t own = (size_t)of.group.index * c->T;
     double sum = 0;
     if (pp_call_failed(c))
-        return 0;
+        return;
     memset(pp_statistic_at(c, all, own), 0, c->T * bytes);
     for (size_t k = 0; k < mb->scored.n_labelled; k++)
         memcpy(pp_statistic_at(c, all, own + (size_t)mb->scored.rows[k]),
@@ -64,7 +58,8 @@ static double sum_exactly(const struct pp_call *c, const void *logp, void *all)
     PP_TRY(c, pp_all_gather(&of, all, NULL, mb->keys.n, c->err));
     for (size_t t = 0; of.group.index == 0 && t < mb->keys.n; t++)
         sum -= value_at(c, all, (size_t)mb->keys.order[t]);
-    return sum;
+    if (mb->loss.sum)
+        *mb->loss.sum += sum * mb->loss.scale;
 }
 
 /* Returns minus the derivative of the loss by each log-probability. */
@@ -125,14 +120,20 @@ void pp_head_write_scale(const struct pp_call *c)
 void pp_head_sum_loss(const struct pp_call *c, const void *logp,
                       void *all_logps)
 {
-    const struct pp_microbatch *mb = c->mb;
-    double sum = read_logps(c, c->m->scores ? c->s[PP_S_HEAD_LSE] : logp);
-    if (pp_mesh_is_exact(pp_env_mesh(c->env)) && !mb->loss.objective)
-        sum = sum_exactly(c, logp, all_logps);
-    *mb->loss.sum = sum * mb->loss.scale;
-    if (!mb->loss.objective)
-        return;
-    PP_TRY(c, mb->loss.objective(mb->loss.ctx, mb, mb->loss.logps, mb->loss.sum,
-                                 c->err));
-    write_scales(c);
+    const struct pp_head_loss *l = &c->mb->loss;
+    double loss = 0;
+    if (c->m->scores)
+        logp = c->s[PP_S_HEAD_LSE];
+    if (l->logps)
+        read_logps(c, logp);
+    if (l->objective) {
+        PP_TRY(c, l->objective(l->ctx, c->mb, l->logps, &loss, c->err));
+        write_scales(c);
+        if (l->sum && !c->mb->slice.continues)
+            pp_call_put(c, l->sum, &loss, sizeof loss);
+    } else if (pp_mesh_is_exact(pp_env_mesh(c->env))) {
+        add_exactly(c, logp, all_logps);
+    } else if (l->sum) {
+        PP_RUN(c, cross_entropy_add, l->sum, logp, l->scale, c->mb->scored.n);
+    }
 }

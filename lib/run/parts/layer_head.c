@@ -307,7 +307,6 @@ static void gradients(const struct pp_call *c, void *dx, bool weight)
 struct ahead {
     struct pp_call call;
     struct pp_microbatch mb;
-    double loss;
 };
 
 static void look_ahead(const struct pp_call *c, struct ahead *a)
@@ -317,8 +316,9 @@ static void look_ahead(const struct pp_call *c, struct ahead *a)
     a->mb.scored.n_labelled = a->mb.scored.n;
     a->mb.scored.predicts = PP_PREDICTS_AHEAD;
     a->mb.loss.logps = NULL;
-    a->mb.loss.sum = &a->loss;
-    a->loss = 0;
+    /* All tensor-parallel ranks have the same. */
+    a->mb.loss.sum =
+        c->env->tensor.group.index == 0 ? c->mb->ahead.loss->sum : NULL;
     a->call = *c;
     a->call.mb = &a->mb;
     for (size_t k = PP_S_HEAD_X; k < PP_S_AHEAD_X; k++)
@@ -349,9 +349,6 @@ static void head_fwd(const struct pp_call *c, void *y, const void *x)
         return;
     look_ahead(c, &a);
     predict(&a.call, rows_of(&a.call, pp_at(c, x, c->C)));
-    /* All tensor-parallel ranks have the same. */
-    if (c->env->tensor.group.index == 0)
-        c->mb->ahead.loss->loss += a.loss;
 }
 
 /* Makes the gradients of both predictions. They are then side by side. */

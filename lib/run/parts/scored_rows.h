@@ -23,11 +23,11 @@ struct pp_scored_rows {
                          t + predicts; 0 without targets */
 };
 
-/* The loss of multi-token prediction in a step. F adds the sums of this rank,
- * without weight. */
+/* The loss of multi-token prediction in a step. F adds the sums of this rank to
+ * *sum, without weight. */
 struct pp_ahead_loss {
     double weight; /* in the loss that is minimised */
-    double loss;
+    double *sum;   /* in the memory of the kernels */
 };
 
 /* For multi-token prediction. The row of position t predicts the token of t + 2
@@ -43,18 +43,19 @@ struct pp_ahead {
 struct pp_generator_loss {
     double weight;
     double scale; /* 1 / its scored tokens of the step; 0 if there are none */
-    double loss;
+    double *sum;
 };
 
 /* How the log-probabilities of the scored rows become a loss. */
 struct pp_head_loss {
     double scale;       /* 1 / scored tokens of the whole step */
     double temperature; /* divides logits; 0: 1 */
-    double *sum;        /* F writes: sum of -logp over scored rows, in row
-                           order, times scale; or that of `objective` */
-    double *logps;      /* (n) F writes; may be NULL without objective */
-    bool at_once; /* the backward follows F at once (schedule/ir/at_once.h); F
-                     may do what belongs to it, also to gradients */
+    double *sum;   /* in the memory of the kernels: F adds the sum of -logp over
+                      scored rows, in row order, times scale; or that of
+                      `objective`. NULL: another rank does */
+    double *logps; /* (n) F writes; may be NULL without objective */
+    bool at_once;  /* the backward follows F at once (schedule/ir/at_once.h); F
+                      may do what belongs to it, also to gradients */
     /* Turns log-probabilities of the scored rows, x, into the loss, and
      * replaces them by its negative gradient; or scores of sequences by its
      * gradient. With slices the last one does so for all, whose x come one

@@ -12,9 +12,10 @@
 /* A way through bins of a set. */
 struct forward {
     const struct pp_packed *packed;
-    uint64_t first, end;   /* places: 0 to n_bins are all bins in order */
-    double scale, *losses; /* as in struct pp_pass; losses may be NULL */
-    double *metrics;       /* of all bins, combined; or NULL */
+    uint64_t first, end; /* places: 0 to n_bins are all bins in order */
+    double scale;        /* as in struct pp_pass */
+    double *losses;      /* (n_eval) of the bins in order; or NULL */
+    double *metrics;     /* of all bins, combined; or NULL */
     bool score_all;
     bool base;               /* without adapters */
     pp_take_scores_fn *take; /* or NULL: nothing is scored */
@@ -44,6 +45,17 @@ static float *reference_of(const struct pp_rank *r, const struct pp_packed *p)
     return r->job->reference == PP_REFERENCE_BASE
                ? r->reference + (is_eval ? r->job->data->n_positions : 0)
                : NULL;
+}
+
+/* Takes the losses of the pass whose first bin this is. */
+static int take_losses(struct pp_rank *r, const struct forward *f,
+                       uint64_t first, struct pp_err *err)
+{
+    size_t m = pp_job_microbatches(r->job);
+    if (pp_rank_read_sums(r, m, err))
+        return -1;
+    memcpy(f->losses + first, r->host_sums, m * sizeof *r->host_sums);
+    return 0;
 }
 
 /* Runs bins through the forward schedule, in passes of n_microbatches. Empty
@@ -80,7 +92,7 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
             .step = step,
             .metrics = f->metrics ? r->metrics + lane * n_metrics : NULL,
             .n_metrics = n_metrics,
-            .losses = f->losses ? f->losses + first + lane : r->losses,
+            .losses = r->losses + lane,
             .logps = f->note,
             .scored = &r->scored,
             .top_k = j->score ? j->top_k : 0,
@@ -94,7 +106,9 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
         };
         if (f->metrics)
             memset(r->metrics, 0, pp_rank_n_metrics(r) * sizeof *r->metrics);
-        if (pp_exec_ops.run(&r->forward, &pass, err) ||
+        if ((f->losses && pp_rank_clear_losses(r, m, err)) ||
+            pp_exec_ops.run(&r->forward, &pass, err) ||
+            (f->losses && take_losses(r, f, first, err)) ||
             (f->metrics && add_metrics(r, f->metrics, err)) ||
             (f->take && pp_rank_hand_over(r, f->take, f->ctx, err)))
             return -1;
@@ -123,7 +137,9 @@ static int add_losses(struct pp_rank *r, size_t n, double *loss,
 static int add_generator(struct pp_rank *r, const struct pp_generator_loss *l,
                          double *loss, struct pp_err *err)
 {
-    if (pp_rank_add_up(r, &l->loss, 1, err))
+    size_t other = pp_rank_n_losses(r);
+    if (pp_rank_read_sums(r, other + 1, err) ||
+        pp_rank_add_up(r, r->host_sums + other, 1, err))
         return -1;
     *loss = l->scale > 0 ? r->sums[0] : NAN;
     return 0;
@@ -137,8 +153,10 @@ int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
     const uint64_t scored = pp_packed_scored(p, false);
     const uint64_t generated = generates ? pp_packed_scored(p, true) : 0;
     struct pp_generator_loss generator = {
-        .scale = generated ? 1 / (double)generated : 0};
+        .scale = generated ? 1 / (double)generated : 0, .sum = r->other_loss};
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
+    if (generates && pp_rank_clear_losses(r, pp_rank_n_losses(r) + 1, err))
+        return -1;
     const struct forward f = {.packed = p,
                               .end = p->n_bins,
                               .scale = scored ? 1 / (double)scored : 0,

@@ -77,7 +77,8 @@ static int play(struct pp_rank *r, struct pp_err *err)
         .ahead = j->model->n_mtp ? &r->ahead : NULL,
         .ctx = j->ctx,
     };
-    memset(r->losses, 0, m * sizeof *r->losses);
+    if (pp_rank_clear_losses(r, m, err))
+        return -1;
     r->train.recorder = NULL;
     int rc = pp_exec_ops.run(&r->train, &pass, err);
     r->train.recorder = recorder;
@@ -88,7 +89,8 @@ int pp_rank_check_loss(struct pp_rank *r, struct pp_err *err)
 {
     size_t m = pp_job_microbatches(r->job);
     double loss = 0;
-    if (play(r, err) || pp_rank_add_up(r, r->losses, m, err))
+    if (play(r, err) || pp_rank_read_sums(r, m, err) ||
+        pp_rank_add_up(r, r->host_sums, m, err))
         return -1;
     for (size_t i = 0; i < m; i++)
         loss += r->sums[i];

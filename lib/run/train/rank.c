@@ -298,7 +298,6 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->n_numbers = pp_step_numbers(&c);
     r->n_of_model = r->n_numbers - PP_SHARED_NUMBERS - c.n_ranks;
     r->n_eval = c.n_eval;
-    r->losses = make(r, c.n_losses, sizeof *r->losses, err);
     if (c.n_metrics && make_scoring(r, &c, err))
         return -1;
     r->eval_losses = make(r, c.n_eval, sizeof *r->eval_losses, err);
@@ -311,11 +310,13 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
         if (!r->owned_at)
             return -1;
     }
-    size_t n = pp_table_squares(&c);
+    size_t n = pp_table_sums(&c);
     bool is_host = r->env.device->ops->is_host;
-    r->squares =
-        pp_device_alloc(r->env.device, n, sizeof *r->squares, "norms", err);
-    r->squares_host = is_host ? NULL : make(r, n, sizeof *r->squares, err);
+    r->losses = pp_device_alloc(r->env.device, n, sizeof *r->losses,
+                                "losses and norms", err);
+    r->host_sums = is_host ? r->losses
+                           : r->env.device->ops->alloc_host(
+                                 r->env.device, n * sizeof *r->losses);
     r->scored.at = make(r, c.n_scores, sizeof *r->scored.at, err);
     r->scored.width = c.score_width;
     r->scored.values =
@@ -323,9 +324,14 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     if (c.n_references &&
         !(r->reference = make(r, c.n_references, sizeof(float), err)))
         return -1;
-    return r->scored.at && r->scored.values && r->losses && r->mine &&
-                   r->sums && r->entries && r->peak_slots && r->eval_losses &&
-                   r->squares && (is_host || r->squares_host)
+    if (!r->losses)
+        return -1;
+    if (!r->host_sums)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    r->other_loss = r->losses + c.n_losses;
+    r->squares = r->other_loss + 1;
+    return r->scored.at && r->scored.values && r->mine && r->sums &&
+                   r->entries && r->peak_slots && r->eval_losses
                ? 0
                : -1;
 }
@@ -493,20 +499,20 @@ static void rank_finish(struct pp_rank *r)
     const struct pp_env *generator = &r->others[0][PP_ROWS_GENERATED];
     pp_device_free(r->env.device, generator->rope_cos);
     pp_device_free(r->env.device, generator->rope_sin);
-    pp_device_free(r->env.device, r->squares);
+    if (r->host_sums && r->host_sums != r->losses)
+        r->env.device->ops->free_host(r->env.device, r->host_sums);
+    pp_device_free(r->env.device, r->losses);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
     pp_host_arena_close(&r->host);
     void *made[] = {r->metrics,
                     r->scoring.room,
-                    r->losses,
                     r->eval_losses,
                     r->mine,
                     r->sums,
                     r->entries,
                     r->peak_slots,
                     r->output_host,
-                    r->squares_host,
                     r->scored.at,
                     r->scored.values,
                     r->reference,

@@ -35,8 +35,10 @@ struct pp_rank {
     struct pp_host_arena host;     /* of train */
     void *output_host; /* host memory for outputs on a device, if wanted */
     struct pp_recorder recorder; /* records train if the job asks for it */
-    double *squares;             /* (pp_table_squares) on the device */
-    double *squares_host;        /* the same on the host of a GPU, or NULL */
+    /* (pp_table_sums) on the device: losses of the microbatches of a step, the
+     * loss of another head, sums of squares; and the host's copy. */
+    double *losses, *other_loss, *squares;
+    double *host_sums;           /* losses itself, if the device is the host */
     struct pp_metadata metadata; /* of train, if the job wants it */
     uint64_t *hashes;            /* (ranks) of it, or NULL */
     /* (1 + ranks, stages, PP_DIGEST_N): this rank's, then those of all; or
@@ -56,7 +58,6 @@ struct pp_rank {
     struct pp_expert_loads *loads;         /* by layer with experts, if the job
                                               records layers; or NULL */
     double *load_values;                   /* of loads, then (experts) room */
-    double *losses;          /* (accumulate x n_microbatches) of one step */
     double *eval_losses;     /* (n_eval) one for each microbatch */
     bool eval_scored;        /* the last evaluation had a scored token */
     struct pp_scored scored; /* room for PP_SCORES_PART or more */
@@ -135,6 +136,13 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
 /* Return the number of microbatches of a step, and of all their metrics. */
 size_t pp_rank_n_losses(const struct pp_rank *r);
 size_t pp_rank_n_metrics(const struct pp_rank *r);
+
+/* Set the first n losses on the device to 0, and copy the first n losses and
+ * sums of squares to host_sums. */
+int pp_rank_clear_losses(struct pp_rank *r, size_t n,
+                         struct pp_err *err) PP_MUST_USE;
+int pp_rank_read_sums(struct pp_rank *r, size_t n,
+                      struct pp_err *err) PP_MUST_USE;
 
 enum pp_own_flags {
     PP_OWN_DAMAGE = 1, /* it has seen a damaged file (pp_job.check_files) */

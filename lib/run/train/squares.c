@@ -76,11 +76,12 @@ static int queue(struct pp_rank *r, const struct pp_parameter *t, const void *x,
     return 0;
 }
 
-/* Returns n sums in host memory, or NULL with *err filled. */
+/* Returns n sums in host memory, or NULL with *err filled. The losses in front
+ * of them come with them: in a step the host waits for a GPU only here. */
 static const double *fetch(struct pp_rank *r, size_t n, struct pp_err *err)
 {
-    return pp_device_read(r->env.device, r->squares, n * sizeof(double),
-                          r->squares_host, err);
+    size_t losses = (size_t)(r->squares - r->losses);
+    return pp_rank_read_sums(r, losses + n, err) ? NULL : r->host_sums + losses;
 }
 
 static int gather_sums(struct pp_rank *r, const struct squares_pass *o,

@@ -62,6 +62,20 @@ static void add_entries(void *ctx, size_t first, size_t n)
             combine(r->sums[e->index], e->value, e->index, r->n_of_model);
 }
 
+int pp_rank_clear_losses(struct pp_rank *r, size_t n, struct pp_err *err)
+{
+    struct pp_device *d = r->env.device;
+    return d->ops->zero(d, r->losses, n * sizeof *r->losses, err);
+}
+
+int pp_rank_read_sums(struct pp_rank *r, size_t n, struct pp_err *err)
+{
+    return pp_device_read(r->env.device, r->losses, n * sizeof *r->losses,
+                          r->host_sums, err)
+               ? 0
+               : -1;
+}
+
 int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
                    struct pp_err *err)
 {
@@ -89,7 +103,6 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
         [OF_BALANCE] = r->router.balance,
         [OF_SIZE] = r->router.size,
         [OF_DROPPED] = r->router.dropped,
-        [OF_AHEAD] = r->ahead.loss + r->of_generator.loss,
         [OF_ROUNDS] = r->router.rounds,
         [OF_LOAD] = r->router.load,
         [OF_WALL] = own->seconds,
@@ -101,11 +114,12 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
     memset(r->mine, 0, r->n_numbers * sizeof *r->mine);
     if (pp_squares_of_gradients(r, err))
         return -1;
-    memcpy(r->mine + r->n_tensors, r->losses, n_losses * sizeof *r->losses);
+    memcpy(r->mine + r->n_tensors, r->host_sums, n_losses * sizeof *r->losses);
     if (r->metrics)
         memcpy(r->mine + r->n_tensors + n_losses, r->metrics,
                pp_rank_n_metrics(r) * sizeof *r->metrics);
     memcpy(of_all, shared, sizeof shared);
+    of_all[OF_AHEAD] = r->host_sums[n_losses];
     of_all[N_SHARED + r->env.comm->rank] = own->peak_slots;
     return pp_rank_add_up(r, r->mine, r->n_numbers, err);
 }

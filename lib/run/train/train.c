@@ -32,7 +32,8 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
 static struct pp_generator_loss generator_loss(const struct pp_rank *r)
 {
     const struct pp_packed *p = r->job->data;
-    struct pp_generator_loss l = {.weight = r->job->settings.generator_weight};
+    struct pp_generator_loss l = {.weight = r->job->settings.generator_weight,
+                                  .sum = r->other_loss};
     uint64_t scored = 0;
     for (size_t k = 0; r->job->model->generator && k < pp_rank_n_losses(r);
          k++) {
@@ -95,10 +96,9 @@ static int clear_sums(struct pp_rank *r, struct pp_err *err)
                      r->params.n_trained * r->params.accumulator_bytes, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_ZEROED);
-    memset(r->losses, 0, pp_rank_n_losses(r) * sizeof *r->losses);
     if (r->metrics)
         memset(r->metrics, 0, pp_rank_n_metrics(r) * sizeof *r->metrics);
-    return 0;
+    return pp_rank_clear_losses(r, pp_rank_n_losses(r) + 1, err);
 }
 
 /* Returns pass i of a step, whose counts are given. */
@@ -251,7 +251,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     pp_recorder_step(&r->recorder);
     pp_rank_count(r, pp_rank_n_losses(r), &scored, &rep->tokens);
     r->router = router_losses(r, rep->tokens);
-    r->ahead = (struct pp_ahead_loss){.weight = j->settings.mtp_weight};
+    r->ahead = (struct pp_ahead_loss){.weight = j->settings.mtp_weight,
+                                      .sum = r->other_loss};
     r->of_generator = generator_loss(r);
     if (run_passes(r, scored, err))
         return -1;
