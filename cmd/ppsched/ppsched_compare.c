@@ -124,7 +124,7 @@ static int place(struct comparison *c, struct entry *e)
     o->import = e->file;
     o->has_memory =
         o->has_memory && (!o->memory_is_slots || e->kind == &automatic);
-    if (!e->kind || !e->kind->slices)
+    if (!e->kind || e->kind == &automatic)
         o->slices = 0;
     if (!o->n_ranks) {
         e->run.name = c->p->name;

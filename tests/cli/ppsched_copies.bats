@@ -118,6 +118,24 @@ fails() {
     ppsched -s 1f1b -m 4 sliced.json | jq -e '.schedule | has("slices") | not'
 }
 
+@test "every other kind takes slices" {
+    local kind
+    for kind in 1f1b interleaved hanayo zb-h1 zb-h2 zb-interleaved zbv v-half \
+        v-min dualpipev dualpipe; do
+        ppsched -q -s "$kind" -p 4 -m 6 --slices 4 | tee plan.json |
+            jq -e '.schedule.slices == 4'
+        ppsched --check plan.json
+    done
+    # Seq1F1B is 1f1b, action by action.
+    ppsched -s 1f1b -p 4 -m 8 --slices 4 | jq .schedule.actions >one
+    ppsched -s seq1f1b -p 4 -m 8 --slices 4 | jq .schedule.actions | diff one -
+    # Memory and bubble shrink: 1 + 3 / 8 slots for 4, and no longer than whole.
+    ppsched -q -s zb-h1 -p 4 -m 8 --slices 8 --stats |
+        jq -e '(.peak | max) == 1.375 and .makespan == 24.375'
+    ppsched -q -s interleaved -p 4 -m 8 --slices 8 --stats |
+        jq -e '(.peak | max) == 3.125 and .makespan == 49.625'
+}
+
 @test "a later slice attends to all before it" {
     jq -n '{format: "pp-manifest", version: 1, mesh: {pp: 2}, stages:
         [range(2) | {stage: ., rank: ., fwd_flops: [0, 1]}]}' >pairs.json
@@ -145,7 +163,10 @@ fails() {
 }
 
 @test "invalid uses of slices are refused" {
-    fails 2 "*1f1b runs whole sequences*" ppsched -s 1f1b -p 2 -m 4 --slices 2
+    fails 2 "*looped-bfs takes whole sequences*" \
+        ppsched -s looped-bfs -p 2 -m 4 --slices 2
+    fails 2 "*not 9; try --microbatches 10" \
+        ppsched -s dualpipe -p 4 -m 9 --slices 2
     fails 2 "*--slices needs -s" ppsched --check --slices 2 sliced.json
     fails 2 "*'0' is not between 1 and 32767" \
         ppsched -s seq1f1b -p 2 -m 4 --slices 0

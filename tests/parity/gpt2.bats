@@ -110,3 +110,25 @@ model has 40 positions; pack with pppack -l 40 --oversize split" ]]
     pprun -q zero1.json --data packed --resume zero0 --steps 2 --save back
     diff -r zero0 back
 }
+
+@test "every kind gives the bits of the same slices on one rank" {
+    local kind plan
+    ppsplit -q -p 1 model-gpt2 | ppsched -q -s gpipe -m 4 --slices 3 >plan.json
+    train slices plan.json
+    for plan in '1f1b -p 3' 'zb-h1 -p 3' 'interleaved -p 2 -c 2' \
+        'zb-interleaved -p 2 -c 2' 'zbv -p 2 -c 2 --placement v' \
+        'v-min -p 2 -c 2 --placement v' 'hanayo -p 2 -c 2 --placement v' \
+        'dualpipev -p 2 -c 2 --placement v'; do
+        kind=${plan%% *}
+        rm -rf sliced
+        # shellcheck disable=SC2086
+        ppsplit -q ${plan#* } model-gpt2 |
+            ppsched -q -s "$kind" -m 4 --slices 3 >plan.json
+        train sliced plan.json
+        same sliced slices
+    done
+    ppsplit -q -p 2 --placement both-ways model-gpt2 |
+        ppsched -q -s dualpipe -m 4 --slices 3 >plan.json
+    pprun --verify --init 1 --data packed plan.json | tail -n 1 |
+        grep -q '^the same: '
+}

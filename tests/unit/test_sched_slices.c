@@ -152,22 +152,37 @@ static void test_closed_form(void)
     }
 }
 
-static void test_other_kinds(void)
+static void test_all_kinds(void)
 {
     for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
         struct fixture f;
-        bool v = !strcmp((*k)->name, "zbv") || !strcmp((*k)->name, "dualpipev");
-        chain(&f, 2, v ? 2 : 1, v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
+        struct pp_sim sim = {0};
+        int c = (*k)->n_chunks ? (*k)->n_chunks : 1;
+        chain(&f, 4, c,
+              (*k)->copies ? PP_PLACEMENT_BOTH_WAYS
+              : (*k)->v    ? PP_PLACEMENT_V
+                           : PP_PLACEMENT_LOOP);
         f.graph.n_slices = 3;
-        int rc = emit(&f, (*k)->name, 8, 0);
-        if ((*k)->slices)
-            ok(!rc && !pp_lower(&f.s, &f.err) && !pp_check(&f.s, &f.err) &&
-                   pp_schedule_is_canonical(&f.s),
-               "%s takes slices, in canonical order", (*k)->name);
-        else if (!(*k)->copies)
+        int rc = emit(&f, (*k)->name, 6, 0);
+        if (!strcmp((*k)->name, "looped-bfs")) {
             ok(rc && f.err.code == PP_EXIT_INPUT &&
                    strstr(f.err.text, "whole sequences"),
                "%s refuses them", (*k)->name);
+            drop(&f);
+            continue;
+        }
+        struct pp_literal_costs literal = {&f.graph, 3, 4, 2, 0, true};
+        struct pp_costs costs = {pp_literal_time, &literal};
+        ok(!rc && !pp_lower(&f.s, &f.err) && !pp_check(&f.s, &f.err) &&
+               pp_schedule_is_canonical(&f.s) == !(*k)->copies,
+           "%s takes slices, in canonical order", (*k)->name);
+        f.s.channel_depth = 0;
+        ok(!rc && !pp_check(&f.s, &f.err), "  with rendezvous too");
+        /* v-min has the longest bubble. */
+        ok(!rc && !pp_simulate(&f.s, &costs, INT_MAX, &sim, &f.err) &&
+               sim.makespan <= (6 * 9.0 + 4 * 9.0) * c + 1e-9,
+           "  with a bubble of less than a microbatch a rank");
+        pp_sim_finish(&sim);
         drop(&f);
     }
 }
@@ -369,7 +384,7 @@ int main(void)
     test_named_op();
     test_one_slice();
     test_closed_form();
-    test_other_kinds();
+    test_all_kinds();
     test_defects();
     test_memory();
     test_random();

@@ -40,17 +40,12 @@ const struct pp_kind *pp_kind_find(const char *name)
 }
 
 int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
-                   bool slices, struct pp_err *err)
+                   struct pp_err *err)
 {
     if (g->n_copies > 1 && !copies)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s runs on one copy of the weights, not two: use "
                        "placement loop or v, or use dualpipe",
-                       kind);
-    if (g->n_slices > 1 && !slices)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s runs whole sequences: only seq1f1b and gpipe take "
-                       "slices",
                        kind);
     return 0;
 }
@@ -58,28 +53,28 @@ int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
                  const struct pp_kind_options *o, struct pp_err *err)
 {
-    if (pp_kind_admits(k->name, s->graph, k->copies, k->slices > 0, err))
+    if (pp_kind_admits(k->name, s->graph, k->copies, err))
         return -1;
-    if ((k->chain ? pp_emit_chain(k, s, o, err) : k->emit(s, o, err)))
+    if (s->graph->n_slices > 1 ? pp_emit_slices(k, s, o, err)
+                               : pp_emit_whole(k, s, o, err))
         return -1;
     pp_schedule_trim(s);
     return 0;
 }
 
-void pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
-                   int microbatch, int slice)
+int pp_emit_whole(const struct pp_kind *k, struct pp_schedule *s,
+                  const struct pp_kind_options *o, struct pp_err *err)
 {
-    struct pp_action a = {.stage = stage,
-                          .microbatch = microbatch,
-                          .peer = -1,
-                          .slice = (int16_t)slice,
-                          .op = (uint8_t)op};
-    pp_schedule_add(s, s->graph->stages[stage].row, a);
+    return k->chain ? pp_emit_chain(k, s, o, err) : k->emit(s, o, err);
 }
 
 void pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch)
 {
-    pp_emit_slice(s, op, stage, microbatch, 0);
+    struct pp_action a = {.stage = stage,
+                          .microbatch = microbatch,
+                          .peer = -1,
+                          .op = (uint8_t)op};
+    pp_schedule_add(s, s->graph->stages[stage].row, a);
 }
 
 void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,

@@ -27,20 +27,24 @@ struct pp_kind {
                     rows, rows of one stage may feed it or read from it, and
                     follow its order (chain.c) */
     bool copies; /* needs two copies of the weights, placed both ways */
-    int slices;  /* the default number of slices; 0 if it takes none */
-    /* Fills the rows of s, which is initialised and empty. Fails with
+    int slices;  /* the default number of slices; 0: 1, and searches for the
+                    best order try the kind */
+    /* Fills the rows of s, which is initialised and empty, with whole
+     * microbatches, also if the graph has slices. Fails with
      * PP_EXIT_INPUT if the graph or the options do not fit, and says what
      * would. */
     int (*emit)(struct pp_schedule *s, const struct pp_kind_options *o,
                 struct pp_err *err);
 };
 
-/* Fails with PP_EXIT_INPUT if the graph has copies of the weights or slices
- * that the kind does not take. */
+/* Fails with PP_EXIT_INPUT if the graph has copies of the weights that the kind
+ * does not take. */
 int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
-                   bool slices, struct pp_err *err) PP_MUST_USE;
+                   struct pp_err *err) PP_MUST_USE;
 
-/* Emits the rows of kind k after pp_kind_admits, and trims them. */
+/* Emits the rows of kind k after pp_kind_admits, and trims them. With slices in
+ * the graph it fails with PP_EXIT_INPUT if the kind does not take the
+ * microbatches of each stage in ascending order. */
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
                  const struct pp_kind_options *o,
                  struct pp_err *err) PP_MUST_USE;

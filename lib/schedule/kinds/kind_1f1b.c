@@ -266,56 +266,14 @@ const struct pp_kind pp_kind_zb_h2 = {
     .emit = emit_zb_h2,
 };
 
-/* seq1f1b - 1f1b over slices of sequences.
- *
- * Forwards take the slices of a microbatch from the first, because a token
- * attends to earlier tokens. Backwards take them from the last, because keys
- * and values gather gradients from later tokens. So the backward of the last
- * slice comes first. A stage warms up with one slice for each stage between it
- * and the loss, as in 1f1b, plus the other slices of its microbatch. Bubble and
- * activations shrink as the slices do. Sun et al., "Seq1F1B: Efficient
- * Sequence-Level Pipeline Parallelism for Large Language Model Training", NAACL
- * 2025. */
-
-static void emit_seq1f1b_stage(struct pp_schedule *s, int stage, int n,
-                               int warmup)
-{
-    int k = s->graph->n_slices;
-    for (int i = 0; i < n && i < warmup; i++)
-        pp_emit_slice(s, PP_F, stage, i / k, i % k);
-    for (int i = 0; i < n; i++) {
-        int f = i + warmup;
-        if (i < n - warmup)
-            pp_emit_slice(s, PP_F, stage, f / k, f % k);
-        pp_emit_slice(s, PP_B, stage, i / k, k - 1 - i % k);
-    }
-}
-
-static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
-                        struct pp_err *err)
-{
-    const struct pp_graph *g = s->graph;
-    int k = g->n_slices;
-    struct row_dag p;
-    if (g->n_stages != g->n_rows)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s needs one stage on each rank, but this placement "
-                       "has %d stages on %d ranks: use 1 chunk per rank",
-                       s->kind, g->n_stages, g->n_rows);
-    if (row_dag_init(&p, s, err))
-        return -1;
-    for (int r = 0; r < s->graph->n_rows; r++)
-        emit_seq1f1b_stage(s, p.stages[r], o->n_microbatches * k,
-                           p.depth[r] + k - 1);
-    row_dag_finish(&p);
-    return 0;
-}
+/* seq1f1b - 1f1b over slices of sequences, two unless the caller has a number
+ * (slices.c). */
 
 const struct pp_kind pp_kind_seq1f1b = {
     .name = "seq1f1b",
     .summary = "1f1b over slices of sequences; bubble and activations shrink",
-    .constraint = "1 chunk; any number of slices",
+    .constraint = "1 chunk, each rank passed once; branches are allowed",
     .paper = "Sun et al., Seq1F1B, NAACL 2025",
     .slices = 2,
-    .emit = emit_seq1f1b,
+    .emit = emit_1f1b,
 };

@@ -3,8 +3,7 @@
  *
  * gpipe runs all forwards, then all backwards. Stages ascend, then descend, so
  * any placement works. Microbatches ascend in both halves, which is the
- * canonical order of weight gradients. Huang et al., "GPipe", NeurIPS 2019.
- * With slices it is the order of Li et al., "TeraPipe", ICML 2021. */
+ * canonical order of weight gradients. Huang et al., "GPipe", NeurIPS 2019. */
 #include "schedule/kinds/kinds.h"
 
 /* Emits the empty cells of PyTorch's class, which has one stage per rank. */
@@ -18,15 +17,6 @@ static void emit_gpipe_idle(struct pp_schedule *s,
         pp_emit_idle(s, o, r, factor ? factor * (p - 1 - r) : r);
 }
 
-/* Emits all slices of a microbatch: forward from the first, backward from the
- * last. */
-static void emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m)
-{
-    int n = s->graph->n_slices;
-    for (int q = 0; q < n; q++)
-        pp_emit_slice(s, op, stage, m, op == PP_F ? q : n - 1 - q);
-}
-
 static int emit_gpipe(struct pp_schedule *s, const struct pp_kind_options *o,
                       struct pp_err *err)
 {
@@ -34,11 +24,11 @@ static int emit_gpipe(struct pp_schedule *s, const struct pp_kind_options *o,
     emit_gpipe_idle(s, o, 0);
     for (int stage = 0; stage < s->graph->n_stages; stage++)
         for (int m = 0; m < o->n_microbatches; m++)
-            emit_slices(s, PP_F, stage, m);
+            pp_emit(s, PP_F, stage, m);
     emit_gpipe_idle(s, o, 3);
     for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
         for (int m = 0; m < o->n_microbatches; m++)
-            emit_slices(s, PP_B, stage, m);
+            pp_emit(s, PP_B, stage, m);
     return 0;
 }
 

@@ -25,13 +25,19 @@ extern const struct pp_kind pp_kind_seq1f1b;
 /* Appends a compute action to the row that holds stage. */
 void pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch);
 
-/* Appends a compute action of one slice. */
-void pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
-                   int microbatch, int slice);
-
 /* Appends n empty cells to the row if the options ask for them. */
 void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
                   int row, int n);
+
+/* Emits the rows of a kind, without slices. */
+int pp_emit_whole(const struct pp_kind *k, struct pp_schedule *s,
+                  const struct pp_kind_options *o,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* Emits the rows of a kind over the slices of the graph. */
+int pp_emit_slices(const struct pp_kind *k, struct pp_schedule *s,
+                   const struct pp_kind_options *o,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Emits the rows of a kind that runs a chain, and the rows beside the chain. */
 int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,

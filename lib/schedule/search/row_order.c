@@ -168,8 +168,7 @@ int pp_row_order_of_kind(const struct pp_search_problem *j,
     p.count =
         pp_calloc((size_t)(j->n_kinds * j->graph->n_stages), sizeof *p.count);
     pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches);
-    if (pp_kind_admits(kind->name, j->graph, kind->copies, kind->slices > 0,
-                       &refusal) ||
+    if (pp_kind_admits(kind->name, j->graph, kind->copies, &refusal) ||
         kind->emit(&s, &o, &refusal))
         rc = refusal.code == PP_EXIT_SYSTEM
                  ? pp_fail(err, refusal.code, "%s", refusal.text)
