@@ -96,11 +96,6 @@ static bool has_linear(const struct pp_manifest *m)
     return false;
 }
 
-static bool has_tp(const struct pp_manifest *m)
-{
-    return m->mesh.tp > 1;
-}
-
 static bool has_cp(const struct pp_manifest *m)
 {
     return m->mesh.cp > 1;
@@ -157,7 +152,6 @@ static const struct clash {
      "of whole microbatches", NULL},
     {SLICES, TOOL_PLANNER_SCHEDULE, has_linear,
      "linear attention takes whole sequences", NULL},
-    {LINEAR, TOOL_PLANNER_SPLIT, has_tp, "tp", NULL},
     {LINEAR, TOOL_PLANNER_SPLIT, has_cp, "cp", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_several_ahead, "a second such layer", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},

@@ -201,7 +201,8 @@ static void add_adapter(const struct pp_lora *l,
                rows ? of->n_parts : 1);
     ab[0].init = PP_INIT_BY_INPUTS;
     ab[1].init = PP_INIT_ZEROS;
-    ab[1].n_segments = rows ? of->n_segments : 0;
+    if (rows)
+        memcpy(ab[1].segments, of->segments, sizeof of->segments);
     name_factor(&ab[0], of, 'A');
     name_factor(&ab[1], of, 'B');
 }

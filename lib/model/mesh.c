@@ -31,21 +31,13 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-/* Returns true if one tensor holds queries, keys and values. Pieces of it are
- * equal parts of each, so there must be as many key heads. */
-static bool is_fused(const struct pp_model *m)
-{
-    return !m->table && !pp_family_of(m->architecture)->names->layer[PP_P_K] &&
-           m->n_kv_heads != m->n_heads;
-}
-
-/* Key and value heads divide by the ranks, or the ranks by the heads. */
+/* Key and value heads divide by the ranks, or the ranks by the heads if these
+ * are not in one tensor with queries. */
 static bool divides_kv_heads(const struct pp_model *m, size_t tp)
 {
-    if (is_fused(m))
-        return tp == 1;
     return m->n_kv_heads % tp == 0 ||
-           (pp_model_trained(m) && tp % m->n_kv_heads == 0);
+           (pp_model_trained(m) && tp % m->n_kv_heads == 0 &&
+            pp_family_of(m->architecture)->names->layer[PP_P_K]);
 }
 
 /* Returns the most tensor-parallel ranks below those of x that can divide the
@@ -54,7 +46,8 @@ static size_t fewer_ranks(const struct pp_mesh *x, const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
     uint64_t all = m->n_heads;
-    all = has_dense(m) ? gcd(all, m->intermediate) : all;
+    all =
+        gcd(has_dense(m) ? gcd(all, m->intermediate) : all, m->delta.key_heads);
     if (has_experts(m))
         all =
             gcd(gcd(all, x->experts_over_tp ? 0 : e->intermediate), e->shared);
@@ -84,13 +77,9 @@ static int check_tp(const struct pp_mesh *x, const struct pp_model *m, size_t n,
 static int check_kv_heads(const struct pp_mesh *x, const struct pp_model *m,
                           struct pp_err *err)
 {
-    if (x->tp > 1 && is_fused(m))
-        return pp_fail_setting(err, PP_EXIT_INPUT, "tp", "1",
-                               "a tensor of the model holds %zu heads of "
-                               "queries, and %zu of keys and values; "
-                               "tensor-parallel ranks divide only equal "
-                               "numbers",
-                               m->n_heads, m->n_kv_heads);
+    if (check_tp(x, m, m->delta.key_heads, "key heads of linear attention",
+                 err))
+        return -1;
     return divides_kv_heads(m, (size_t)x->tp)
                ? 0
                : fail_tp(x, m, m->n_kv_heads, "key and value heads", err);

@@ -30,6 +30,15 @@ static inline void set_vector(struct pp_tensor_info *t, size_t rows,
                                  .n_parts = n_parts};
 }
 
+/* Sets the rows of each part that ranks divide by itself. */
+static inline void set_segments(struct pp_tensor_info *t, size_t a, size_t b,
+                                size_t c)
+{
+    t->segments[0] = a;
+    t->segments[1] = b;
+    t->segments[2] = c;
+}
+
 static inline void set_bias(struct pp_tensor_info *t, size_t rows,
                             enum pp_tensor_split split, size_t n_parts)
 {

@@ -171,9 +171,9 @@ static void attention_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_Q], rows, h, PP_SPLIT_ROWS, n_parts);
     if (m->qkv_bias)
         set_bias(&out[PP_P_Q_BIAS], rows, PP_SPLIT_ROWS, n_parts);
-    if (fused) { /* pp_mesh_check allows no more ranks than segments allow */
-        out[PP_P_Q].n_segments = nq == nkv ? 3 : 0;
-        out[PP_P_Q_BIAS].n_segments = out[PP_P_Q].n_segments;
+    if (fused) {
+        set_segments(&out[PP_P_Q], q, kv, kv);
+        set_segments(&out[PP_P_Q_BIAS], q, kv, kv);
     } else {
         set_matrix(&out[PP_P_K], kv, h, PP_SPLIT_ROWS, nkv);
         set_matrix(&out[PP_P_V], kv, h, PP_SPLIT_ROWS, nkv);
@@ -276,8 +276,7 @@ static void latent_saved(const struct pp_shard *s,
     out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, kv};
 }
 
-/* Ranks that divide tensors would divide the heads of keys, with their values.
- */
+/* Ranks divide the heads of keys, with their values. */
 static void delta_tensors(const struct pp_model *m,
                           const struct pp_model_part *p,
                           struct pp_tensor_info *out)
@@ -291,6 +290,9 @@ static void delta_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_DELTA_B], n, h, PP_SPLIT_ROWS, keys);
     set_matrix(&out[PP_P_DELTA_A], n, h, PP_SPLIT_ROWS, keys);
     set_matrix(&out[PP_P_DELTA_CONV], channels, d->taps, PP_SPLIT_ROWS, keys);
+    for (size_t i = 0; i < 2; i++)
+        set_segments(&out[i ? PP_P_DELTA_CONV : PP_P_DELTA_QKV],
+                     keys * d->key_dim, keys * d->key_dim, values);
     out[PP_P_DELTA_CONV].n_dims = 3;
     out[PP_P_DELTA_CONV].inner[0] = 1;
     out[PP_P_DELTA_CONV].inner[1] = d->taps;
@@ -307,13 +309,14 @@ static void delta_saved(const struct pp_shard *s, const struct pp_model_part *p,
     (void)p;
     const struct pp_delta *d = &s->model->delta;
     size_t values = d->value_heads * d->value_dim, row = pp_delta_outputs(d);
+    size_t tp = pp_shard_row_ranks(s);
     out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, row};
     out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_I, values};
     out[PP_S_GATED] = (struct pp_saved){PP_SAVED_ACT_W, values};
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row};
     out[PP_S_DQK_NORM] =
         (struct pp_saved){PP_SAVED_GRAD_W, pp_delta_channels(d)};
-    out[PP_S_DSINKS] = (struct pp_saved){PP_SAVED_GRAD_W, d->value_dim};
+    out[PP_S_DSINKS] = (struct pp_saved){PP_SAVED_GRAD_W, tp * d->value_dim};
 }
 
 /* --- the MLP --- */
@@ -329,7 +332,7 @@ static void gated_mlp_tensors(const struct pp_model *m,
         set_matrix(&out[PP_P_UP], i, h, PP_SPLIT_ROWS, i);
     } else {
         set_matrix(&out[PP_P_GATE], 2 * i, h, PP_SPLIT_ROWS, i);
-        out[PP_P_GATE].n_segments = 2;
+        set_segments(&out[PP_P_GATE], i, i, 0);
     }
     set_matrix(&out[PP_P_DOWN], h, i, PP_SPLIT_COLUMNS, i);
     if (m->mlp_bias) {
@@ -392,7 +395,8 @@ static void experts_tensors(const struct pp_model *m,
     const struct pp_names *names = pp_family_of(m->architecture)->names;
     bool fused = !names->layer[PP_P_EXPERT_UP];
     set_matrix(&out[PP_P_EXPERT_GATE], fused ? 2 * i : i, h, PP_SPLIT_ROWS, i);
-    out[PP_P_EXPERT_GATE].n_segments = fused && names->stacks_rows ? 2 : 0;
+    if (fused && names->stacks_rows)
+        set_segments(&out[PP_P_EXPERT_GATE], i, i, 0);
     if (!fused)
         set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_EXPERT_DOWN], h, i, PP_SPLIT_COLUMNS, i);
@@ -410,7 +414,7 @@ static void experts_tensors(const struct pp_model *m,
         set_matrix(&out[PP_P_SHARED_UP], s, h, PP_SPLIT_ROWS, s);
     } else {
         set_matrix(&out[PP_P_SHARED_GATE], 2 * s, h, PP_SPLIT_ROWS, s);
-        out[PP_P_SHARED_GATE].n_segments = 2;
+        set_segments(&out[PP_P_SHARED_GATE], s, s, 0);
     }
     set_matrix(&out[PP_P_SHARED_DOWN], h, s, PP_SPLIT_COLUMNS, s);
     if (e->shared_gate)

@@ -74,6 +74,15 @@ static inline size_t pp_shard_kv_heads(const struct pp_shard *s)
     return n < tp ? 1 : n / tp;
 }
 
+/* Returns the linear attention of the rank. */
+static inline struct pp_delta pp_shard_delta(const struct pp_shard *s)
+{
+    struct pp_delta d = s->model->delta;
+    d.key_heads /= pp_shard_tp(s);
+    d.value_heads /= pp_shard_tp(s);
+    return d;
+}
+
 /* Returns the columns of an MLP. */
 static inline size_t pp_shard_columns(const struct pp_shard *s)
 {

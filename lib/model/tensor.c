@@ -103,31 +103,37 @@ struct pp_tensor_piece pp_tensor_piece(const struct pp_tensor_info *t,
 {
     /* A tensor that is not divided is one part, which all ranks hold. */
     size_t n_parts = t->split == PP_SPLIT_NONE ? 1 : t->n_parts;
-    size_t n_segments = at_least(t->n_segments, 1);
     size_t first = pp_part_begin(n_parts, 1, size, rank);
     size_t end = at_least(pp_part_begin(n_parts, 1, size, rank + 1), first + 1);
     bool by_cols = t->split == PP_SPLIT_COLUMNS;
-    size_t segment = t->rows / n_segments; /* rows of one */
-    size_t width = (by_cols ? t->cols : segment) / n_parts;
-    size_t rows = by_cols ? segment : (end - first) * width;
     struct pp_tensor_piece p = {
-        .rows = n_segments * rows,
-        .cols = by_cols ? (end - first) * width : t->cols,
-        .offset = first * width * (by_cols ? 1 : t->cols),
+        .rows = t->rows,
+        .cols = t->cols,
+        .count = {t->rows * t->cols},
+        .stride = t->rows * t->cols,
+        .n = 1,
         .replica =
             rank > 0 && pp_part_begin(n_parts, 1, size, rank - 1) == first,
     };
-    if (p.rows == t->rows && p.cols == t->cols) { /* whole */
-        p.n = 1;
-        p.count = p.stride = p.rows * p.cols;
-    } else if (by_cols) {
-        p.n = p.rows;
-        p.count = p.cols;
+    if (end - first == n_parts)
+        return p;
+    if (by_cols) {
+        size_t width = t->cols / n_parts;
+        p.n = t->rows;
         p.stride = t->cols;
-    } else {
-        p.n = n_segments;
-        p.count = rows * t->cols;
-        p.stride = segment * t->cols;
+        p.cols = p.count[0] = (end - first) * width;
+        p.offset[0] = first * width;
+        return p;
+    }
+    const size_t one[PP_TENSOR_SEGMENTS] = {t->rows};
+    const size_t *segments = t->segments[0] ? t->segments : one;
+    p.rows = 0;
+    for (size_t s = 0, row = 0; s < PP_TENSOR_SEGMENTS; s++) {
+        size_t width = segments[s] / n_parts;
+        p.offset[s] = (row + first * width) * t->cols;
+        p.count[s] = (end - first) * width * t->cols;
+        p.rows += (end - first) * width;
+        row += segments[s];
     }
     return p;
 }
@@ -140,14 +146,17 @@ struct pp_tensor_piece pp_tensor_in_file(const struct pp_tensor_info *t,
         return f;
     f.rows = p->cols;
     f.cols = p->rows;
-    f.offset = p->offset / t->cols + p->offset % t->cols * t->rows;
     if (p->rows == t->rows) { /* rows of the transpose */
         f.n = 1;
-        f.count = f.stride = f.rows * f.cols;
-    } else { /* equal segments of each row of the transpose */
-        f.n = p->n * f.rows;
-        f.count = f.cols / p->n;
-        f.stride = t->rows / p->n;
+        f.count[0] = f.stride = f.rows * f.cols;
+        f.offset[0] *= t->rows;
+    } else { /* segments of each row of the transpose */
+        f.n = f.rows;
+        f.stride = t->rows;
+        for (size_t s = 0; s < PP_TENSOR_SEGMENTS; s++) {
+            f.offset[s] /= t->cols;
+            f.count[s] /= t->cols;
+        }
     }
     return f;
 }
@@ -177,17 +186,40 @@ void pp_transpose(void *out, const void *in, size_t rows, size_t cols,
         transpose(out, in, rows, cols, 8);
 }
 
+static size_t run_elements(const struct pp_tensor_piece *p)
+{
+    return p->count[0] + p->count[1] + p->count[2];
+}
+
+size_t pp_piece_place(const struct pp_tensor_piece *p, size_t element,
+                      size_t *left)
+{
+    size_t all = run_elements(p), in = element % all, s = 0;
+    while (in >= p->count[s])
+        in -= p->count[s++];
+    *left = p->count[s] - in;
+    return p->offset[s] + element / all * p->stride + in;
+}
+
+size_t pp_piece_behind(const struct pp_tensor_piece *p, size_t at)
+{
+    size_t again = at < p->offset[0] ? 0 : (at - p->offset[0]) / p->stride;
+    size_t element = again * run_elements(p), in = at - again * p->stride;
+    for (size_t s = 0; s < PP_TENSOR_SEGMENTS && in > p->offset[s]; s++) {
+        size_t n = in - p->offset[s];
+        element += n < p->count[s] ? n : p->count[s];
+    }
+    return element;
+}
+
 bool pp_piece_run(const struct pp_tensor_piece *p, struct pp_range range,
                   size_t at, struct pp_run *r)
 {
     if (at >= range.n)
         return false;
-    size_t element = range.first + at;
-    size_t run = element / p->count, in = element % p->count;
-    size_t left = range.n - at, n = p->count - in;
-    *r = (struct pp_run){.whole = p->offset + run * p->stride + in,
-                         .at = at,
-                         .n = n < left ? n : left};
+    size_t left = range.n - at, n;
+    size_t whole = pp_piece_place(p, range.first + at, &n);
+    *r = (struct pp_run){.whole = whole, .at = at, .n = n < left ? n : left};
     return true;
 }
 

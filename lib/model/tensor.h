@@ -18,7 +18,8 @@
 #define PP_GENERATOR_PREFIX "generator."
 #define PP_CONNECTOR_PREFIX "connector."
 
-enum { PP_TENSOR_DIMS = 5 }; /* most of a tensor in a file */
+/* The most sizes of a tensor in a file, and parts of its rows. */
+enum { PP_TENSOR_DIMS = 5, PP_TENSOR_SEGMENTS = 3 };
 
 enum pp_tensor_init {
     PP_INIT_NORMAL,
@@ -46,16 +47,17 @@ struct pp_tensor_info {
                                          as a convolution has */
     enum pp_tensor_init init;
     enum pp_tensor_split split;
-    size_t n_parts;    /* what is divided is never cut inside one of these equal
-                          parts, such as the rows of a head; 1 if nothing is */
-    size_t n_segments; /* if not 0: of the rows. Ranks divide each of them, and
-                          each has n_parts. 3 for queries, keys, values */
-    bool frozen;       /* it has no gradient and no optimizer state */
-    bool by_load;      /* frozen, but a step may change it by the tokens of each
-                          expert: the bias of a router */
-    bool transposed;   /* the file has (cols, rows) */
-    bool mapped;       /* frozen, and it stays in its file as it is: it is not
-                          among the weights in memory */
+    size_t n_parts; /* what is divided is never cut inside one of these equal
+                       parts, such as the rows of a head; 1 if nothing is */
+    /* The rows of each part that ranks divide by itself, as queries, keys and
+       values are: each has n_parts. All 0: the rows are one. */
+    size_t segments[PP_TENSOR_SEGMENTS];
+    bool frozen;     /* it has no gradient and no optimizer state */
+    bool by_load;    /* frozen, but a step may change it by the tokens of each
+                        expert: the bias of a router */
+    bool transposed; /* the file has (cols, rows) */
+    bool mapped;     /* frozen, and it stays in its file as it is: it is not
+                        among the weights in memory */
     const char *tied_to; /* NULL, or the tensor that has its values */
     size_t n_equal;      /* in a table of a unit: 0, or the tensors that the row
                             stands for. They have a number each, which is '%' in the
@@ -147,14 +149,31 @@ static inline size_t pp_tensor_elements(const struct pp_tensor_info *t)
     return t->rows * t->cols;
 }
 
-/* A rank holds n runs of count elements of a tensor. Run i begins at
- * element offset + i stride of the whole. On the rank the runs follow each
- * other without gaps, as a matrix (rows, cols). A vector has cols 1. */
+/* A rank holds runs of elements of a tensor: count[s] from offset[s] on for
+ * each segment, and so on n times, each time stride elements further. On the
+ * rank the runs follow each other without gaps, as a matrix (rows, cols). A
+ * vector has cols 1. */
 struct pp_tensor_piece {
     size_t rows, cols;
-    size_t offset, count, stride, n;
+    size_t offset[PP_TENSOR_SEGMENTS], count[PP_TENSOR_SEGMENTS];
+    size_t stride, n;
     bool replica; /* a rank with a lower number holds it too */
 };
+
+/* Reports whether a piece is one run. */
+static inline bool pp_piece_is_run(const struct pp_tensor_piece *p)
+{
+    return p->n == 1 && !p->count[1];
+}
+
+/* Returns the element of the whole that an element of a piece is, and sets the
+ * elements from there to the end of the run. */
+size_t pp_piece_place(const struct pp_tensor_piece *p, size_t element,
+                      size_t *left);
+
+/* Returns the first element of a piece that lies at element `at` of the whole
+ * or behind it; it may be more than the piece has. */
+size_t pp_piece_behind(const struct pp_tensor_piece *p, size_t at);
 
 static inline size_t pp_piece_elements(const struct pp_tensor_piece *p)
 {

@@ -101,9 +101,10 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     size_t kv_heads = pp_shard_kv_heads(s);
     const struct pp_delta *d = &m->delta;
     bool linear = pp_layer_set_has(&d->layers, u.layer);
-    double room = linear ? (double)(d->value_heads * d->value_dim) +
-                               pp_delta_row_scratch(d->key_dim, d->value_dim)
-                         : (double)(tp * pp_attention_room(s));
+    double states = pp_delta_row_scratch(d->key_dim, d->value_dim);
+    double room =
+        linear ? (double)(d->value_heads * d->value_dim) + (double)tp * states
+               : (double)(tp * pp_attention_room(s));
     w->token += fmax((double)mlp_scratch(s, u, b), room * (double)e);
     if (linear)
         w->fixed += e * pp_delta_scratch(d->key_dim, d->value_dim);

@@ -70,16 +70,20 @@ meshes() {
 @test "qwen3_5" {
     verified qwen3_5_text 1f1b -p 2 --dp 2 --recompute selective
     verified qwen3_5_moe_text zb-h1 -p 2 --recompute full --ep 2 --dp 2
+    verified qwen3_5_text zb-h1 -p 2 --tp 2 --recompute selective
+    verified qwen3_5_text 1f1b -p 1 --tp 2 --dp 2 --recompute full
 }
 
 @test "linear attention is refused where ranks or slices would divide it" {
-    local m=$SRCDIR/tests/golden/families/qwen3_5_text/model x
-    for x in tp cp; do
-        ppsplit -p 1 --$x 2 "$m" 2>note | ppsched -q -s 1f1b -m 4 >plan.json
-        grep "/mesh/$x: no ranks divide linear attention yet" note
-        run -2 --separate-stderr pprun --verify --data packed plan.json
-        [[ $stderr == *"/mesh/$x: no ranks divide linear attention yet"* ]]
-    done
+    local m=$SRCDIR/tests/golden/families/qwen3_5_text/model
+    ppsplit -p 1 --cp 2 "$m" 2>note | ppsched -q -s 1f1b -m 4 >plan.json
+    grep "/mesh/cp: no ranks divide linear attention yet" note
+    run -2 --separate-stderr pprun --verify --data packed plan.json
+    [[ $stderr == *"/mesh/cp: no ranks divide linear attention yet"* ]]
+    mkdir -p other
+    jq '.num_attention_heads = 4' "$m/config.json" >other/config.json
+    run -2 --separate-stderr ppsplit -p 1 --tp 4 other
+    [[ $stderr == *"2 key heads of linear attention do not divide by 4"* ]]
     ppsplit -q -p 1 "$m" | ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
     run -2 --separate-stderr pprun --verify --data packed plan.json
     [[ $stderr == *"linear attention takes whole sequences"* ]]

@@ -102,8 +102,7 @@ static inline int visit(const struct job *j, struct pp_parameters *p, bool fill)
             void *data = pp_parameter_data(&p->at[k], b);
             for (size_t i = 0; i < range.n; i++) {
                 size_t e = range.first + i;
-                size_t at = piece->offset + e / piece->count * piece->stride +
-                            e % piece->count;
+                size_t left, at = pp_piece_place(piece, e, &left);
                 double x = value(j, &p->at[k], b, at);
                 if (j->element_bytes == sizeof(float))
                     x = (float)x;

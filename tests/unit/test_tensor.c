@@ -20,15 +20,14 @@ static bool count(const struct pp_tensor_info *t, size_t size, int *held,
         struct pp_tensor_piece whole = pp_tensor_piece(t, size, rank);
         struct pp_tensor_piece p = pp_tensor_in_file(t, &whole);
         size_t elements = pp_piece_elements(&p);
-        fits = fits && p.n > 0 && p.n * p.count == elements && elements > 0;
+        fits = fits && elements > 0;
         most = elements > most ? elements : most;
-        for (size_t run = 0; run < p.n; run++)
-            for (size_t i = 0; i < p.count; i++) {
-                size_t at = p.offset + run * p.stride + i;
-                fits = fits && at < n;
-                if (at < n)
-                    ++*(p.replica ? &replicas[at] : &held[at]);
-            }
+        for (size_t i = 0; i < elements; i++) {
+            size_t left, at = pp_piece_place(&p, i, &left);
+            fits = fits && at < n && left > 0 && pp_piece_behind(&p, at) == i;
+            if (at < n)
+                ++*(p.replica ? &replicas[at] : &held[at]);
+        }
     }
     return fits && most == pp_tensor_most(t, size);
 }
@@ -65,8 +64,13 @@ static void test_cover(void)
         .rows = 61, .cols = 3, .split = PP_SPLIT_ROWS, .n_parts = 61};
     struct pp_tensor_info fused = {
         .rows = 72, .cols = 5, .split = PP_SPLIT_ROWS, .n_parts = 8};
-    fused.n_segments = 3;
-    struct pp_tensor_info turned[] = {heads, output, fused};
+    for (size_t s = 0; s < 3; s++)
+        fused.segments[s] = 24;
+    struct pp_tensor_info unlike = fused;
+    unlike.segments[0] = 8;
+    unlike.segments[1] = 16;
+    unlike.segments[2] = 48;
+    struct pp_tensor_info turned[] = {heads, output, fused, unlike};
     static const size_t sizes[] = {1, 2, 4, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t size = sizes[i];
@@ -77,7 +81,8 @@ static void test_cover(void)
         covers("columns", &output, size, 0);
         covers("a vocabulary", &vocabulary, size, 0);
         covers("queries, keys and values", &fused, size, 0);
-        for (size_t k = 0; k < 3; k++) {
+        covers("segments that differ", &unlike, size, 0);
+        for (size_t k = 0; k < 4; k++) {
             turned[k].transposed = true;
             covers("a transpose", &turned[k], size, 0);
         }
@@ -91,16 +96,17 @@ static void test_shapes(void)
     const struct pp_tensor_info keys = {
         .rows = 6, .cols = 5, .split = PP_SPLIT_ROWS, .n_parts = 2};
     struct pp_tensor_piece p = pp_tensor_piece(&output, 4, 1);
-    ok(p.rows == 5 && p.cols == 6 && p.offset == 6 && p.count == 6 &&
+    ok(p.rows == 5 && p.cols == 6 && p.offset[0] == 6 && p.count[0] == 6 &&
            p.stride == 24 && p.n == 5,
        "columns are a run for each row");
     p = pp_tensor_piece(&output, 1, 0);
-    ok(p.n == 1 && p.count == 120, "a whole matrix is one run");
+    ok(pp_piece_is_run(&p) && p.count[0] == 120, "a whole matrix is one run");
     p = pp_tensor_piece(&keys, 4, 1);
-    ok(p.replica && p.offset == 0 && p.rows == 3,
+    ok(p.replica && p.offset[0] == 0 && p.rows == 3,
        "rank 1 of 4 has the first of 2 key heads too");
     p = pp_tensor_piece(&keys, 4, 2);
-    ok(!p.replica && p.offset == 15 && p.n == 1, "rank 2 has the second");
+    ok(!p.replica && p.offset[0] == 15 && pp_piece_is_run(&p),
+       "rank 2 has the second");
 }
 
 /* Cuts the transpose of a tensor as files have it, and compares its runs with
@@ -120,15 +126,13 @@ static void in_file(const char *what, const struct pp_tensor_info *t,
     for (size_t rank = 0; rank < size; rank++) {
         struct pp_tensor_piece p = pp_tensor_piece(t, size, rank);
         struct pp_tensor_piece f = pp_tensor_in_file(t, &p);
-        for (size_t i = 0; i < p.n; i++)
-            memcpy(mine + i * p.count, whole + p.offset + i * p.stride,
-                   p.count * sizeof *mine);
+        size_t left;
+        for (size_t i = 0; i < pp_piece_elements(&p); i++)
+            mine[i] = whole[pp_piece_place(&p, i, &left)];
         pp_transpose(turned, mine, p.rows, p.cols, sizeof *turned);
         same = same && f.rows == p.cols && f.cols == p.rows;
-        for (size_t i = 0; i < f.n; i++)
-            same = same &&
-                   !memcmp(turned + i * f.count, file + f.offset + i * f.stride,
-                           f.count * sizeof *turned);
+        for (size_t i = 0; i < pp_piece_elements(&f); i++)
+            same = same && turned[i] == file[pp_piece_place(&f, i, &left)];
     }
     ok(same, "%s of a file on %zu ranks", what, size);
     free(whole);
@@ -148,7 +152,7 @@ static void test_in_file(void)
                                          .cols = 5,
                                          .split = PP_SPLIT_ROWS,
                                          .n_parts = 4,
-                                         .n_segments = 3,
+                                         .segments = {4, 8, 24},
                                          .transposed = true};
     for (size_t size = 1; size <= 4; size *= 2) {
         in_file("columns", &output, size);
@@ -156,8 +160,9 @@ static void test_in_file(void)
     }
     /* Rank 1 of 2 holds the second half of each. */
     struct pp_tensor_piece p = pp_tensor_piece(&fused, 2, 1);
-    ok(p.rows == 18 && p.n == 3 && p.offset == 30 && p.count == 30 &&
-           p.stride == 60,
+    ok(p.rows == 18 && p.n == 1 && p.offset[0] == 10 && p.count[0] == 10 &&
+           p.offset[1] == 40 && p.count[1] == 20 && p.offset[2] == 120 &&
+           p.count[2] == 60,
        "ranks divide queries, keys and values alike");
 }
 
@@ -358,9 +363,9 @@ static void test_runs(void)
                 for (size_t i = 0; i < r.n; i++) {
                     size_t element = first + at + i;
                     same = same && r.at == at &&
-                           r.whole + i == p.offset +
-                                              element / p.count * p.stride +
-                                              element % p.count;
+                           r.whole + i == p.offset[0] +
+                                              element / p.count[0] * p.stride +
+                                              element % p.count[0];
                 }
             same = same && at == range.n;
         }

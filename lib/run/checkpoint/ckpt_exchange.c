@@ -53,8 +53,8 @@ void pp_exchange_finish(struct pp_exchange *x)
 
 bool pp_exchange_pays(const struct pp_runs *p, size_t element_bytes)
 {
-    bool torn =
-        p->piece.n > 1 && p->piece.count * element_bytes < PP_WINDOW_LEAST;
+    bool torn = !pp_piece_is_run(&p->piece) &&
+                p->piece.count[0] * element_bytes < PP_WINDOW_LEAST;
     return torn || (p->cols && p->range.n < pp_piece_elements(&p->piece));
 }
 

@@ -15,28 +15,11 @@ struct pp_runs pp_runs_of(const struct pp_tensor_info *t,
                             .cols = t->transposed ? piece->cols : 0};
 }
 
-/* Returns the first element of a piece that lies at element `at` of the whole
- * or behind it. */
-static size_t element_behind(const struct pp_tensor_piece *p, size_t at)
-{
-    if (at <= p->offset)
-        return 0;
-    size_t run = (at - p->offset) / p->stride;
-    size_t in = (at - p->offset) % p->stride;
-    return in < p->count ? run * p->count + in : (run + 1) * p->count;
-}
-
 size_t pp_runs_before(const struct pp_runs *p, size_t at)
 {
-    size_t n = element_behind(&p->piece, at),
+    size_t n = pp_piece_behind(&p->piece, at),
            most = pp_piece_elements(&p->piece);
     return n < most ? n : most;
-}
-
-/* Returns where an element of a piece lies in the whole. */
-static size_t place_of(const struct pp_tensor_piece *p, size_t element)
-{
-    return p->offset + element / p->count * p->stride + element % p->count;
 }
 
 /* Returns the rows of a column whose elements come before element `at` of a
@@ -71,7 +54,7 @@ bool pp_runs_find(const struct pp_runs *p, struct pp_range window, size_t at,
                   struct pp_file_run *r)
 {
     const struct pp_tensor_piece *f = &p->piece;
-    size_t element = element_behind(f, at), end = p->range.first + p->range.n;
+    size_t element = pp_piece_behind(f, at), end = p->range.first + p->range.n;
     if (p->cols) {
         if (!find_in_column(p, &element, &end, r))
             return false;
@@ -82,9 +65,8 @@ bool pp_runs_find(const struct pp_runs *p, struct pp_range window, size_t at,
     }
     if (element >= end)
         return false;
-    size_t n = f->count - element % f->count;
-    size_t stop = window.first + window.n;
-    r->at = place_of(f, element);
+    size_t n, stop = window.first + window.n;
+    r->at = pp_piece_place(f, element, &n);
     r->n = n < end - element ? n : end - element;
     if (r->at >= stop)
         return false;
@@ -100,7 +82,8 @@ struct pp_range pp_runs_span(const struct pp_runs *p)
     struct pp_file_run r = {0};
     bool found = pp_runs_find(p, all, 0, &r);
     (void)found;
-    return (struct pp_range){r.at, place_of(&p->piece, last - 1) + 1 - r.at};
+    size_t left, end = pp_piece_place(&p->piece, last - 1, &left) + 1;
+    return (struct pp_range){r.at, end - r.at};
 }
 
 size_t pp_runs_count(const struct pp_runs *p, struct pp_range window)

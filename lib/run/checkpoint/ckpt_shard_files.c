@@ -33,7 +33,7 @@ static bool is_mine(const struct pp_shards *s, const struct pp_shard_file *f)
     while (i + 1 < f->end && pp_shards_bytes(s, f->block, i) == 0)
         i++;
     struct pp_range r = written(s, f, i);
-    return r.n > 0 && r.first == 0 && s->mine[i]->piece.offset == 0;
+    return r.n > 0 && r.first == 0 && s->mine[i]->piece.offset[0] == 0;
 }
 
 /* Makes the header of a file, which the caller frees. */

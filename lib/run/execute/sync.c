@@ -156,10 +156,10 @@ static struct pp_group holders_of(const struct pp_worker *w,
                                   const struct pp_parameter *t)
 {
     struct pp_group g = w->env->tensor.group;
-    size_t size = (size_t)g.n, mine = t->piece.offset;
+    size_t size = (size_t)g.n, mine = t->piece.offset[0];
     int first = g.n, n = 0;
     for (size_t i = 0; i < size; i++)
-        if (pp_tensor_piece(&t->info, size, i).offset == mine) {
+        if (pp_tensor_piece(&t->info, size, i).offset[0] == mine) {
             first = (int)i < first ? (int)i : first;
             n++;
         }

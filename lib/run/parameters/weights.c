@@ -317,8 +317,10 @@ const void *pp_weights_in_place(const struct pp_parameters *p,
     bool same =
         x->dtype == (size == sizeof(float) ? PP_DTYPE_F32 : PP_DTYPE_F64);
     const char *at = x->data;
-    at += (t->piece.offset + first * t->piece.cols) * size;
-    return same && t->piece.n == 1 && (uintptr_t)at % size == 0 ? at : NULL;
+    at += (t->piece.offset[0] + first * t->piece.cols) * size;
+    return same && pp_piece_is_run(&t->piece) && (uintptr_t)at % size == 0
+               ? at
+               : NULL;
 }
 
 int pp_weights_widen(const struct pp_parameters *p,

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_delta - linear attention: mid = x + out_proj(delta(in_proj(normed x))).
  * One product makes queries, keys, values, the gate of the outputs, and what
- * decides how much a token writes and how fast the state decays. No other rank
- * has rows or heads of the microbatch. */
+ * decides how much a token writes and how fast the state decays.
+ * Tensor-parallel ranks divide the heads. */
 #include "run/parts/layer_impl.h"
 
 static struct pp_product product(const struct pp_call *c)
 {
+    const struct pp_delta d = pp_shard_delta(&c->env->shard);
     return (struct pp_product){PP_P_DELTA_QKV, PP_NO_SLOT, c->C,
-                               pp_delta_outputs(&c->m->delta)};
+                               pp_delta_outputs(&d)};
 }
 
 static struct pp_product output(const struct pp_call *c)
 {
-    const struct pp_delta *d = &c->m->delta;
+    const struct pp_delta d = pp_shard_delta(&c->env->shard);
     return (struct pp_product){PP_P_DELTA_O, PP_NO_SLOT,
-                               d->value_heads * d->value_dim, c->C};
+                               d.value_heads * d.value_dim, c->C};
 }
 
 static struct pp_delta_shape shape(const struct pp_call *c)
 {
-    const struct pp_delta *d = &c->m->delta;
+    const struct pp_delta d = pp_shard_delta(&c->env->shard);
     return (struct pp_delta_shape){.N = c->T,
-                                   .NK = d->key_heads,
-                                   .NV = d->value_heads,
-                                   .DK = d->key_dim,
-                                   .DV = d->value_dim,
-                                   .taps = d->taps,
+                                   .NK = d.key_heads,
+                                   .NV = d.value_heads,
+                                   .DK = d.key_dim,
+                                   .DV = d.value_dim,
+                                   .taps = d.taps,
                                    .n_sequences = c->mb->n_sequences,
                                    .cu_padded = c->mb->cu_seqlens_padded,
                                    .eps = c->m->norm_eps};
@@ -51,8 +52,8 @@ static void delta_inner(const struct pp_call *c, enum pp_recompute parts)
 {
     const struct pp_product in = product(c);
     if (parts & PP_AGAIN_QKV)
-        pp_product_fwd(c, &in, c->T, c->s[PP_S_QKV_RAW], c->s[PP_S_NORM1],
-                       NULL);
+        pp_product_fwd(c, &in, c->T, c->s[PP_S_QKV_RAW],
+                       pp_layer_gather(c, c->s[PP_S_NORM1]), NULL);
     if (parts & PP_AGAIN_ATTENTION)
         heads_fwd(c);
 }
@@ -87,7 +88,8 @@ static void delta_bwd_weight(const struct pp_call *c)
     pp_join_bwd_weight(c, &out, c->s[PP_S_DOUT1], c->s[PP_S_GATED]);
     PP_RUN(c, delta->bwd_weight, &g, c->s[PP_S_DQKV], c->s[PP_S_DQK_NORM],
            c->s[PP_S_DSINKS], c->s[PP_S_QKV_RAW], &w, &s);
-    pp_product_bwd_weight(c, &in, c->T, c->s[PP_S_DQKV], c->s[PP_S_NORM1]);
+    pp_product_bwd_weight(c, &in, c->T, c->s[PP_S_DQKV],
+                          pp_layer_gather(c, c->s[PP_S_NORM1]));
 }
 
 const struct pp_block_ops pp_part_delta = {

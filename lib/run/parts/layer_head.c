@@ -117,7 +117,7 @@ struct pp_head_span pp_head_span(const struct pp_call *c, size_t rank)
         return (struct pp_head_span){0, pp_head_words(c)};
     struct pp_tensor_piece p =
         pp_tensor_piece(c->l->words, pp_head_ranks(c), rank);
-    return (struct pp_head_span){p.offset / p.cols, p.rows};
+    return (struct pp_head_span){p.offset[0] / p.cols, p.rows};
 }
 
 /* Returns the scored rows whose gradients this rank makes. Tensor-parallel

@@ -383,7 +383,7 @@ void pp_rank_find_words(struct pp_env *env, const struct pp_model *whole)
                    table);
     const struct pp_tensor_piece p = pp_tensor_piece(
         &table[PP_P_WEIGHT], pp_env_tp(env), (size_t)env->tensor.group.index);
-    env->first_word = (int32_t)(p.offset / p.cols);
+    env->first_word = (int32_t)(p.offset[0] / p.cols);
     env->n_words = (int32_t)p.rows;
 }
 

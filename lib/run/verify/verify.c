@@ -177,16 +177,17 @@ static void compare(const struct pp_verify_tensor *t,
                     const void *weights, int64_t updates, size_t bytes)
 {
     double g2 = 0, w2 = 0, dot = 0;
-    for (size_t run = 0, here = 0; run < piece->n; run++) {
-        size_t from = piece->offset + run * piece->stride;
-        for (size_t i = from; i < from + piece->count; i++, here++) {
+    const struct pp_range all = {0, pp_piece_elements(piece)};
+    struct pp_run r;
+    for (size_t first = 0; pp_piece_run(piece, all, first, &r); first += r.n)
+        for (size_t k = 0; k < r.n; k++) {
+            size_t here = r.at + k, i = r.whole + k;
             double g = gradient ? at(gradient, here, bytes) : 0;
             double w = at(weights, here, bytes) - t->w[i];
             g2 += (g - t->g[i]) * (g - t->g[i]);
             dot += g * t->g[i];
             w2 += w * w;
         }
-    }
     s->held = true;
     if (updates > 0) {
         s->w = sqrt(w2);
