@@ -110,9 +110,9 @@ void tool_note_lost(struct tool *t, const char *form, unsigned bit,
                     const struct tool_choice *choices, const void *plan);
 
 /* Write the titles of a table of memory by purpose, and the row of a rank, each
- * in 77 columns and without a newline. */
-enum { TOOL_MEMORY_ROW = 80 };
-void tool_memory_titles(char buf[TOOL_MEMORY_ROW]);
+ * in 77 columns and without a newline; in 84 if some rank has mapped bytes. */
+enum { TOOL_MEMORY_ROW = 88 };
+void tool_memory_titles(bool mapped, char buf[TOOL_MEMORY_ROW]);
 void tool_memory_row(int rank, const struct pp_rank_bytes *b,
                      char buf[TOOL_MEMORY_ROW]);
 

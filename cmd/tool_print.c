@@ -14,14 +14,15 @@ static int width_of(const char *title)
     return n < 6 ? 6 : n;
 }
 
-void tool_memory_titles(char buf[TOOL_MEMORY_ROW])
+void tool_memory_titles(bool mapped, char buf[TOOL_MEMORY_ROW])
 {
     int n = snprintf(buf, TOOL_MEMORY_ROW, "rank");
     for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
         n += snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %*s",
                       width_of(pp_memory_part_names[k]),
                       pp_memory_part_names[k]);
-    snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %6s", "total");
+    snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %6s%s", "total",
+             mapped ? " mapped" : "");
 }
 
 void tool_memory_row(int rank, const struct pp_rank_bytes *b,
@@ -35,7 +36,10 @@ void tool_memory_row(int rank, const struct pp_rank_bytes *b,
                       width_of(pp_memory_part_names[k]), size);
     }
     pp_format_short_size(pp_rank_total(b), size);
-    snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %6s", size);
+    n += snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %6s", size);
+    pp_format_short_size(b->mapped, size);
+    if (b->mapped)
+        snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %6s", size);
 }
 
 void tool_memory_json(struct pp_json_writer *w, const struct pp_rank_bytes *b)
@@ -44,6 +48,8 @@ void tool_memory_json(struct pp_json_writer *w, const struct pp_rank_bytes *b)
     for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
         pp_json_uint(w, pp_memory_part_names[k], b->part[k]);
     pp_json_uint(w, "total", pp_rank_total(b));
+    if (b->mapped)
+        pp_json_uint(w, "mapped", b->mapped);
     pp_json_end(w);
 }
 

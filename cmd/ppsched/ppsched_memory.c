@@ -111,10 +111,26 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
     return s;
 }
 
+/* Returns whether a rank has a unit. */
+static bool has_unit(const struct ppsched *p, int rank, size_t unit)
+{
+    bool has = false;
+    for (int s = 0; s < p->manifest.graph.n_stages; s++) {
+        const struct pp_plan_stage *x = &p->manifest.stages[s];
+        has |= p->manifest.graph.stages[s].row == rank &&
+               x->first_unit <= unit && unit < x->first_unit + x->n_units;
+    }
+    return has;
+}
+
 static void add_state(const struct ppsched *p, int rank,
                       struct pp_rank_bytes *b)
 {
     const struct pp_mesh mesh = ppsched_mesh(p, rank);
+    const struct pp_plan_model *m = &p->manifest.model;
+    /* A tied head, the last unit, reads the file of the embedding, the first.
+     */
+    bool shared = m->tied && has_unit(p, rank, 0);
     for (int s = 0; s < p->manifest.graph.n_stages; s++) {
         const struct pp_plan_stage *stage = &p->manifest.stages[s];
         if (p->manifest.graph.stages[s].row != rank ||
@@ -125,10 +141,12 @@ static void add_state(const struct ppsched *p, int rank,
                 b,
                 pp_state_bytes(NULL, pp_held_whole(stage->costs.params, true),
                                p->costs.precision));
-        for (size_t i = 0; i < stage->n_units; i++)
-            pp_rank_add_state(
-                b, state_of(p, &mesh,
-                            &p->manifest.model.units[stage->first_unit + i]));
+        for (size_t i = stage->first_unit;
+             i < stage->first_unit + stage->n_units; i++) {
+            pp_rank_add_state(b, state_of(p, &mesh, &m->units[i]));
+            if (!shared || i + 1 < m->n_units)
+                b->mapped += pp_size_of(m->units[i].mapped_bytes);
+        }
     }
 }
 
@@ -167,6 +185,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .positions = c->max_seqlen,
         .rotary = p->manifest.model.rotary,
         .n_tensors = p->manifest.model.n_tensors,
+        .widened = p->manifest.model.widened,
         .n_params = params,
         .n_owners = pp_mesh_most_owners(&x),
         .n_losses = (size_t)(s->n_microbatches * p->manifest.mesh.dp),

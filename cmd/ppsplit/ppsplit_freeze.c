@@ -5,9 +5,11 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "data/safetensors.h"
 #include "manifest/adapter_config.h"
 #include "model/frozen.h"
 #include "ppsplit.h"
+#include "run/parameters/stored.h"
 
 static int set_lora(struct split_job *j, char *item)
 {
@@ -74,6 +76,28 @@ int split_read_lora(struct tool *t, const struct tool_option *o,
     return 0;
 }
 
+/* Counts the base of adapters that pprun leaves in its files. */
+static int map_base(struct split_job *j)
+{
+    struct pp_split_request *q = &j->p.request;
+    struct pp_tensors *t;
+    if (q->gpu || j->p.trainer != pp_trainers ||
+        pp_mesh_divides_weights(&j->p.mesh) || !pp_file_is_dir(j->p.source) ||
+        !pp_tensors_exist(j->p.source))
+        return 0;
+    if (pp_tensors_open(j->p.source, &t, &j->p.t.err))
+        return -1;
+    size_t *mapped = pp_arena_alloc(&j->p.arena, j->n_units, sizeof *mapped);
+    j->p.model.maps = true;
+    for (size_t i = 0; i < j->n_units; i++)
+        mapped[i] =
+            pp_stored_mapped(t, &j->p.model, pp_model_unit(&j->p.model, i),
+                             (size_t)j->p.mesh.tp);
+    q->mapped = mapped;
+    pp_tensors_close(t);
+    return 0;
+}
+
 int split_set_roles(struct split_job *j)
 {
     struct pp_err *err = &j->p.t.err;
@@ -90,5 +114,5 @@ int split_set_roles(struct split_job *j)
         return pp_fail_at(err, "--lora: ");
     pp_model_roles(&j->p.model, frozen, roles);
     j->p.model.roles = roles;
-    return 0;
+    return j->p.model.lora ? map_base(j) : 0;
 }

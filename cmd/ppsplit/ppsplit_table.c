@@ -290,7 +290,7 @@ static void print_memory(const struct pp_split_plan *plan, FILE *f)
 {
     char row[TOOL_MEMORY_ROW];
     fputc('\n', f);
-    tool_memory_titles(row);
+    tool_memory_titles(plan->run.request->mapped, row);
     fprintf(f, "%s\n", row);
     for (int r = 0; r < plan->graph.n_rows; r++) {
         tool_memory_row(r, &plan->ranks[r].bytes, row);

@@ -153,7 +153,8 @@ static void print_memory_json(const struct runner *p, int rank,
             "\"channels\": %zu, \"stacks\": %zu, \"connections\": %zu, "
             "\"mapped\": %zu}%s",
             pp_rank_total(&m->bytes), m->host, row->ranks, row->channels,
-            row->stacks, row->connections, m->mapped, last ? "\n]\n" : ",\n");
+            row->stacks, row->connections, m->bytes.mapped,
+            last ? "\n]\n" : ",\n");
 }
 
 /* Adds what n ranks take; the sum stays below SIZE_MAX. */
@@ -208,24 +209,17 @@ static void measure_connections(const struct runner *p,
     pp_comm_sets_finish(&sets);
 }
 
-/* Says what offloaded activations, mapped weights and connections take beside
- * the table. */
+/* Says what offloaded activations and connections take beside the table. */
 static void print_beside(const struct runner *p,
                          const struct runner_row_memory *rows)
 {
-    size_t most = 0, mapped = 0, connected = 0;
+    size_t most = 0, connected = 0;
     char text[32];
     for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
         most = rows[r].rank.host > most ? rows[r].rank.host : most;
-        mapped = rows[r].rank.mapped > mapped ? rows[r].rank.mapped : mapped;
         connected =
             rows[r].connections > connected ? rows[r].connections : connected;
     }
-    pp_format_short_size(mapped, text);
-    if (mapped)
-        tool_say(p->tool, TOOL_DETAIL,
-                 "a rank reads up to %s of frozen weights in their files",
-                 text);
     pp_format_short_size(connected, text);
     if (connected)
         tool_say(p->tool, TOOL_DETAIL,
@@ -321,7 +315,7 @@ static int check_rows(struct runner *p, const struct runner_row_memory *rows,
 {
     const struct runner_options *o = &p->options;
     char titles[TOOL_MEMORY_ROW];
-    tool_memory_titles(titles);
+    tool_memory_titles(p->model.maps, titles);
     tool_say_row(p->tool, TOOL_DETAIL, titles);
     for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
         const struct pp_rank_memory *m = &rows[r].rank;

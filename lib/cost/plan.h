@@ -38,6 +38,7 @@ struct pp_plan_unit {
     double state_bytes;  /* weights, gradients and optimizer of one rank, if the
                             model has has_state */
     double weight_bytes; /* the weights among them; 0: unknown */
+    double mapped_bytes; /* of files that a rank reads in place, beside them */
     enum pp_role role;   /* a frozen unit is not trained */
     double frozen_flops; /* of fwd_flops: W lacks them (pp_flops) */
     struct pp_workspace workspace; /* for each row of a rank; without what a
@@ -74,6 +75,8 @@ struct pp_plan_model {
     size_t feature_layers;    /* hidden states that make a feature; 0: 1 */
     size_t n_tensors, rotary; /* what the tables of a rank depend on; 0 if they
                                  are not known */
+    size_t widened; /* elements that a product reads of mapped weights at a
+                       time; 0: nothing is mapped */
     struct pp_plan_unit *units;
     size_t n_units;
 };

@@ -51,7 +51,7 @@ static struct shares shares_of(const struct pp_mesh *x,
     double n = x->dp * x->cp, of_experts = (double)pp_mesh_expert_ranks(x);
     double ratio = x->ep * n / of_experts, experts = 0;
     double all = (double)u->costs.params / x->tp;
-    if (ratio != 1 && u->weight_bytes > 0)
+    if (ratio != 1 && u->weight_bytes > 0 && !(u->mapped_bytes > 0))
         experts =
             fmax(0, (all - u->weight_bytes / (double)types->element_bytes) /
                         (ratio - 1));

@@ -126,6 +126,7 @@ static const struct pp_doc_field unit_fields[] = {
     {"out_bytes", PP_REAL, PP_NEEDED, AT(costs.out_bytes), COST},
     {"state_bytes"}, /* read_state reads both */
     {"weight_bytes"},
+    {"mapped_bytes", PP_REAL, PP_OPTIONAL, AT(mapped_bytes), COST},
     {"recompute", PP_OWN, PP_OPTIONAL, AT(modes), .read = read_modes,
      .put = put_modes},
     {"workspace_bytes", PP_OWN, PP_OPTIONAL, AT(workspace),
@@ -186,6 +187,7 @@ const struct pp_doc_field pp_model_fields[] = {
      .list = "'nothing', 'memory' or 'costs'"},
     {"tensors", PP_INTEGER, PP_OPTIONAL, AT(n_tensors), 0, INT32_MAX},
     {"rotary_dim", PP_INTEGER, PP_OPTIONAL, AT(rotary), 0, INT32_MAX},
+    {"widened", PP_INTEGER, PP_OPTIONAL, AT(widened), 0, INT32_MAX},
     {"image_merge", PP_INTEGER, PP_OPTIONAL, AT(image_merge), 1, INT32_MAX},
     {"class_feature", PP_FLAG, PP_OPTIONAL, AT(class_feature)},
     {"feature_layers", PP_INTEGER, PP_OPTIONAL, AT(feature_layers), 2,

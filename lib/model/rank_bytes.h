@@ -21,6 +21,8 @@ extern const char *const pp_memory_part_names[PP_N_MEMORY_PARTS];
 
 struct pp_rank_bytes {
     size_t part[PP_N_MEMORY_PARTS];
+    size_t mapped; /* of files that it reads in place, which are not allocated
+                    */
 };
 
 /* Adds the state of a unit. */

@@ -62,6 +62,7 @@ void pp_split_describe_unit(const struct pp_split_request *q, size_t i,
         x->costs.act_bytes[b] = rates.act[b] / n;
     x->state_bytes = (double)pp_state_sum(state);
     x->weight_bytes = (double)(gathered ? gathered : state.weights);
+    x->mapped_bytes = q->mapped ? (double)q->mapped[i] : 0;
     x->costs.out_bytes = rates.out / n;
     x->workspace = rates.workspace;
     x->role = pp_unit_role(q->shard.model, u);
@@ -239,6 +240,7 @@ void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
                   .feature_layers = pp_vision_states(&m->encoders[0]),
                   .n_tensors = pp_model_n_tensors(m),
                   .rotary = pp_model_rope_width(m),
+                  .widened = plan->run.widened,
                   .has_state = on_mesh || m->n_mtp > 0 || trains_parts(q) ||
                                pp_split_trainer(q) != pp_trainers,
                   .trainer = pp_split_trainer(q) == pp_trainers

@@ -131,6 +131,29 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     *largest = fmax(*largest, (double)bytes.act[PP_SAVED_GRAD_W]);
 }
 
+/* Returns whether a rank has a unit. */
+static bool has_unit(const struct pp_split_plan *plan, int rank, size_t unit)
+{
+    bool has = false;
+    for (int s = 0; s < plan->graph.n_stages; s++)
+        has |= plan->graph.stages[s].row == rank &&
+               pp_split_first(plan, s) <= unit && unit < pp_split_end(plan, s);
+    return has;
+}
+
+/* Adds the bytes of files that ranks read in place. A tied head, the last unit,
+ * reads the file of the embedding, the first, if a rank has both. */
+static void add_mapped(struct pp_split_plan *plan)
+{
+    const struct pp_split_request *q = plan->run.request;
+    size_t n = plan->run.n_units;
+    for (int r = 0; q->mapped && r < plan->graph.n_rows; r++)
+        for (size_t i = 0; i < n; i++)
+            if (has_unit(plan, r, i) &&
+                (i + 1 < n || !q->shard.model->tied || !has_unit(plan, r, 0)))
+                plan->ranks[r].bytes.mapped += q->mapped[i];
+}
+
 static int add_all(struct pp_split_plan *plan, struct pp_err *err)
 {
     struct pp_split_run *run = &plan->run;
@@ -164,6 +187,7 @@ static int add_all(struct pp_split_plan *plan, struct pp_err *err)
         rank->bytes.part[PP_MEMORY_ACTIVATIONS] =
             pp_size_of(rank->activations_bytes);
     }
+    add_mapped(plan);
     return measure_ranks(plan, err);
 }
 

@@ -51,6 +51,8 @@ struct pp_split_request {
                             the best for kind */
     const double *speeds; /* per rank; NULL: all alike */
     size_t memory_bytes;  /* limit of a rank; 0: none */
+    const size_t *mapped; /* bytes of files that a rank reads in place, per unit
+                             of a model that maps its base; or NULL */
 
     /* The split. */
     const size_t *bounds; /* a split to keep; NULL: find the best */
@@ -97,8 +99,8 @@ struct pp_split_run {
     const struct pp_split_request *request;
     struct pp_backend backend;
     struct pp_arena arena;
-    size_t n_units, n_stages;     /* n_stages: of one copy */
-    size_t n_tensors, n_elements; /* of the model */
+    size_t n_units, n_stages;              /* n_stages: of one copy */
+    size_t n_tensors, n_elements, widened; /* of the model */
     int64_t n_microbatches;
     size_t memory_bytes; /* the limit in force */
     bool shortest;

@@ -371,15 +371,13 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
  * has the embedding, a tied head has none of its own. */
 static size_t mapped_bytes(const struct pp_job *j, int row, size_t unit)
 {
-    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     const struct pp_unit_id u = pp_model_unit(j->model, unit);
-    size_t n = j->model->maps ? pp_unit_params(j->model, u, table) : 0, sum = 0;
-    size_t embedding = pp_model_n_first(j->model) - 1;
-    for (size_t i = 0; i < n; i++)
-        if (!table[i].tied_to || !stages_with(j, row, embedding))
-            sum += pp_weights_mapped_bytes(j->weights, j->model, &table[i],
-                                           (size_t)row_mesh(j, row).tp);
-    return sum;
+    bool shared = u.kind == PP_UNIT_HEAD && j->model->tied &&
+                  stages_with(j, row, pp_model_n_first(j->model) - 1);
+    return j->model->maps && !shared
+               ? pp_stored_mapped(j->weights, j->model, u,
+                                  (size_t)row_mesh(j, row).tp)
+               : 0;
 }
 
 /* Adds the state of a stage. Forward passes alone keep weights only. */
@@ -391,7 +389,7 @@ static void add_state(const struct pp_job *j, int stage,
     const struct pp_unit_range *u = &j->stages[stage];
     int row = j->schedule->graph->stages[stage].row;
     for (size_t i = u->first; i < u->first + u->n; i++) {
-        m->mapped += mapped_bytes(j, row, i);
+        m->bytes.mapped += mapped_bytes(j, row, i);
         struct pp_unit_id unit = pp_model_unit(j->model, i);
         const struct pp_mesh mesh = unit_mesh(j, row, unit);
         struct pp_held held = pp_mesh_held(&mesh, j->model, unit);

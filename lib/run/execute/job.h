@@ -303,8 +303,6 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);
 struct pp_rank_memory {
     struct pp_rank_bytes bytes;
     size_t host; /* beside them: for offloaded activations */
-    size_t
-        mapped; /* of files that it reads in place, which are not allocated */
     int slots;
 };
 

@@ -299,3 +299,21 @@ int pp_stored_read(const struct pp_stored *x, uint64_t first, uint64_t n,
                ? pp_tensor_read_f64(x->values, first, n, out, err)
                : pp_tensor_read_f32(x->values, first, n, out, err);
 }
+
+size_t pp_stored_mapped(const struct pp_tensors *t, const struct pp_model *m,
+                        struct pp_unit_id u, size_t tp)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_params(m, u, table), sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_tensor_info *p = &table[i];
+        struct pp_stored x;
+        if (!p->mapped ||
+            !pp_stored_find(&x, t, m, p->tied_to ? p->tied_to : p->name))
+            continue;
+        uint64_t bytes = x.values->bytes + (x.scales ? x.scales->bytes : 0);
+        sum += (size_t)((double)bytes * (double)pp_tensor_most(p, tp) /
+                        (double)pp_tensor_elements(p));
+    }
+    return sum;
+}

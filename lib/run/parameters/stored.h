@@ -50,4 +50,9 @@ int pp_stored_read(const struct pp_stored *x, uint64_t first, uint64_t n,
                    size_t value_bytes, void *out,
                    struct pp_err *err) PP_MUST_USE;
 
+/* Returns the bytes of files that one of tp ranks reads in place for a unit of
+ * a model that maps its base. A tied head counts its embedding. */
+size_t pp_stored_mapped(const struct pp_tensors *t, const struct pp_model *m,
+                        struct pp_unit_id u, size_t tp);
+
 #endif

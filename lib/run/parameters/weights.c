@@ -333,19 +333,6 @@ int pp_weights_widen(const struct pp_parameters *p,
                       err);
 }
 
-size_t pp_weights_mapped_bytes(const struct pp_tensors *t,
-                               const struct pp_model *m,
-                               const struct pp_tensor_info *info, size_t tp)
-{
-    struct pp_stored x;
-    if (!info->mapped ||
-        !pp_stored_find(&x, t, m, info->tied_to ? info->tied_to : info->name))
-        return 0;
-    uint64_t bytes = x.values->bytes + (x.scales ? x.scales->bytes : 0);
-    return (size_t)((double)bytes * (double)pp_tensor_most(info, tp) /
-                    (double)pp_tensor_elements(info));
-}
-
 /* A frozen tensor has weights only. Files of master weights may lack it. */
 static bool is_read(const struct pp_parameter *t, enum pp_weights_block block,
                     const struct pp_tensors *in, const struct pp_model *m)

@@ -32,12 +32,6 @@ int pp_weights_widen(const struct pp_parameters *p,
                      const struct pp_parameter *t, size_t first, size_t n,
                      void *to, struct pp_err *err) PP_MUST_USE;
 
-/* Returns the bytes of a tensor in its file that a rank reads if it is mapped:
- * its piece of `tp`. */
-size_t pp_weights_mapped_bytes(const struct pp_tensors *t,
-                               const struct pp_model *m,
-                               const struct pp_tensor_info *info, size_t tp);
-
 /* Checks names, shapes and types of a whole model, without reading values. */
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err) PP_MUST_USE;
