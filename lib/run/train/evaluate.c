@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* evaluate - forward-only passes: validation loss, log-probabilities, and the
  * reference of an objective. */
+#include <libgen.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "comm/tree.h"
 
+#include "run/checkpoint/ckpt_agree.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
+#include "run/train/reference_file.h"
 
 /* A way through bins of a set. */
 struct forward {
@@ -250,12 +255,10 @@ static void take_reference(void *ctx, const struct pp_token_place *at,
     }
 }
 
-/* Fills the reference of the bins at places of a set. Rank 0 has all of it
- * first. */
+/* Fills the reference of the bins at places of a set on rank 0. */
 static int refer(struct pp_rank *r, const struct pp_packed *p, uint64_t first,
                  uint64_t end, struct pp_err *err)
 {
-    enum { PART_BYTES = 1 << 20 };
     struct referred to = {p, reference_of(r, p)};
     const struct forward f = {.packed = p,
                               .first = first,
@@ -264,34 +267,85 @@ static int refer(struct pp_rank *r, const struct pp_packed *p, uint64_t first,
                               .take = take_reference,
                               .note = note_reference,
                               .ctx = &to};
-    size_t left = p->n_positions * sizeof(float);
-    char *at = (char *)to.at;
-    if (run_forward(r, &f, err))
-        return -1;
-    for (size_t n; left > 0; at += n, left -= n) {
-        n = left < PART_BYTES ? left : PART_BYTES;
-        if (pp_tree_broadcast(r->env.comm, at, n, err))
-            return -1;
+    return run_forward(r, &f, err);
+}
+
+/* Returns a checksum of what the reference depends on. */
+static uint64_t reference_key(const struct pp_rank *r)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_epoch_order *o = &j->data->epoch;
+    uint64_t temperature;
+    memcpy(&temperature, &j->temperature, sizeof temperature);
+    const uint64_t of[] = {j->base_checksum,
+                           j->data->checksum,
+                           j->data->n_positions,
+                           o->block,
+                           o->seed,
+                           o->length,
+                           j->eval ? j->eval->checksum : 0,
+                           j->eval ? j->eval->n_positions : 0,
+                           r->kernels.element_bytes,
+                           temperature};
+    return pp_checksum_of(of, sizeof of);
+}
+
+/* Takes the reference that the run made before it stopped, from beside the
+ * checkpoint that it goes on with. Rank 0 reads. */
+static int take_back(struct pp_rank *r, const struct pp_reference_file *f,
+                     bool *taken, struct pp_err *err)
+{
+    const char *path = r->job->resume;
+    double has = 0;
+    /* A base from a seed has no checksum. */
+    if (r->env.comm->rank == 0 && path && r->job->base_checksum) {
+        char *dir = strdup(path);
+        has = dir && pp_reference_read(f, dirname(dir));
+        free(dir);
     }
+    if (pp_rank_add_up(r, &has, 1, err))
+        return -1;
+    *taken = r->sums[0] != 0;
     return 0;
 }
 
 int pp_rank_refer(struct pp_rank *r, struct pp_err *err)
 {
+    enum { PART_BYTES = 1 << 20 };
     const struct pp_job *j = r->job;
     const struct pp_packed *data = j->data;
     /* In its order, without an end of epochs, this has every bin: an epoch that
      * leaves some out has others than the next. */
     struct pp_packed all = *data;
     all.epoch = (struct pp_epoch_order){0};
-    uint64_t first = (uint64_t)r->microbatches, end = all.n_bins;
     int64_t steps = j->optim.steps > r->step ? j->optim.steps - r->step : 0;
-    if ((uint64_t)steps < pp_packed_epoch(data) / pp_rank_n_losses(r))
-        end = first + (uint64_t)steps * pp_rank_n_losses(r);
-    else
-        data = &all;
-    return refer(r, data, data == &all ? 0 : first, end, err) ||
-                   (j->eval && refer(r, j->eval, 0, j->eval->n_bins, err))
-               ? -1
-               : 0;
+    bool whole = (uint64_t)steps >= pp_packed_epoch(data) / pp_rank_n_losses(r);
+    uint64_t first = whole ? 0 : (uint64_t)r->microbatches;
+    uint64_t end =
+        whole ? UINT64_MAX : first + (uint64_t)steps * pp_rank_n_losses(r);
+    const struct pp_reference_file file = {
+        reference_key(r), first, end, r->reference,
+        data->n_positions + (j->eval ? j->eval->n_positions : 0)};
+    bool taken;
+    if (take_back(r, &file, &taken, err))
+        return -1;
+    if (!taken &&
+        (refer(r, whole ? &all : data, first, whole ? all.n_bins : end, err) ||
+         (j->eval && refer(r, j->eval, 0, j->eval->n_bins, err))))
+        return -1;
+    if (j->save && j->base_checksum) {
+        int rc = r->env.comm->rank == 0
+                     ? pp_reference_write(&file, j->save, err)
+                     : 0;
+        if (pp_agree(r->env.comm, rc, err))
+            return -1;
+    }
+    size_t left = file.n * sizeof(float);
+    char *at = (char *)r->reference;
+    for (size_t n; left > 0; at += n, left -= n) {
+        n = left < PART_BYTES ? left : PART_BYTES;
+        if (pp_tree_broadcast(r->env.comm, at, n, err))
+            return -1;
+    }
+    return 0;
 }
