@@ -17,7 +17,7 @@ tiny() {
 }
 
 # paced WAY PLAN COSTS: prints the measured makespan of a pipeline of fixed times, in
-# units of 2 ms. COSTS has those of F, I, W, a message and perhaps a copy.
+# units of 2 ms. COSTS has the times of F, I, W, a message and perhaps a copy.
 paced() {
     local launch=() options=()
     command -v chrt >/dev/null && chrt --rr 1 true 2>/dev/null &&

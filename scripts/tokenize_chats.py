@@ -157,7 +157,7 @@ class Record:
 
     def note_keys(self, template, notes, record, used):
         """Notes keys of a record that nothing reads. Templates may read other
-        keys of messages than those of MESSAGE_KEYS."""
+        keys of messages than MESSAGE_KEYS."""
         unused = set(record) - self.used - used
         for message in self.messages:
             unused |= {key for key in set(message) - MESSAGE_KEYS if not

@@ -37,7 +37,7 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     cp --remove-destination "$WHOLE/gpu-check" some
     check some/gpu-check --logs logs --seconds 3000
     [ "$status" -eq 0 ]
-    says '== figures \(EMULATED: not those of a GPU\)'
+    says '== figures \(EMULATED: not of a GPU\)'
     says 'attention_bwd dq +fp32 [0-9.e-]+ +bf16 [0-9.e-]+'
     says 'torch: skipped: the same by PyTorch: .*no-such-python.*'
     says 'bench: skipped: the speed of the kernels: there is no GPU'

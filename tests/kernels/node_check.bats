@@ -74,7 +74,7 @@ status=$?
 exit $status'
     check "$CHECK" --from faulty --emulated 2 delays losses
     [ "$status" -eq 1 ]
-    says 'dp, repeat 1 +FAILED: other losses than those of the first run'
+    says 'dp, repeat 1 +FAILED: other losses than the first run'
     says 'kill rank 1 +FAILED: rank 0 ended with 1'
     says '== delays: 2 of 4 passed, .*'
     says '== losses: 0 of 4 passed, .*'
