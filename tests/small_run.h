@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "comm/comm.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "model/vision.h"
 #include "run/execute/job.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "manifest/config_json.h"
 #include "manifest/machine_json.h"
 #include "manifest/outline.h"

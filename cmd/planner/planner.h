@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "manifest/manifest.h"
-#include "split/split_plan.h"
-#include "split/split_torchtitan.h"
+#include "split/plan.h"
+#include "split/torchtitan.h"
 #include "tool.h"
 
 struct planner {

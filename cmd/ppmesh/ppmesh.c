@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "ppmesh.h"
 #include "run/objectives/objective.h"
-#include "split/split_describe.h"
+#include "split/describe.h"
 #include "version.h"
 
 enum { DEFAULT_PLANS = 16, DEFAULT_TOP = 10, MOST_RANKS = 65536 };

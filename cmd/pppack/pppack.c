@@ -13,8 +13,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/num.h"
-#include "data/packed.h"
-#include "pack/pack_rule.h"
+#include "data/packed/packed.h"
+#include "pack/rule.h"
 
 /* Packs by a rule that reads the lengths without padding. */
 static void choose_unpadded(struct pack_job *j)

@@ -5,7 +5,7 @@
 #define PP_CMD_PPPACK_H
 
 #include "data/documents.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/pieces.h"
 #include "data/readers.h"
 #include "manifest/manifest.h"

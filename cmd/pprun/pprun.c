@@ -14,7 +14,7 @@
 #include "kernels.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/files.h"
 #include "version.h"
 
 /* --- signals --- */

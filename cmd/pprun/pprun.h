@@ -20,7 +20,7 @@ struct pprun_options {
     bool json;
 };
 
-/* The lines of a run at rank 0, see pprun_lines.c. */
+/* The lines of a run at rank 0, see lines.c. */
 struct pprun_lines {
     int fd;          /* valid if text is not NULL */
     char *text;      /* lines that the reader has not taken */
@@ -87,7 +87,7 @@ extern const struct tool_option pprun_option_table[];
  * that would have no effect. */
 int pprun_read_options(struct runner *p, int argc, char **argv) PP_MUST_USE;
 
-/* --- pprun_save.c --- */
+/* --- save.c --- */
 
 /* Checks that the run can save, because it must not fail at its end. */
 int pprun_prepare_save(struct runner *p) PP_MUST_USE;
@@ -169,7 +169,7 @@ int pprun_evaluated(void *ctx, const struct pp_step_report *r,
 /* Prints the result of every case of --objective-cases. */
 int pprun_objective_cases(struct runner *p) PP_MUST_USE;
 
-/* --- pprun_launch.c: --print-launch --- */
+/* --- launch.c: --print-launch --- */
 
 extern const char *const pprun_launchers[];
 

@@ -5,7 +5,7 @@
 
 #include "base/faults.h"
 #include "base/json_writer.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "manifest/manifest.h"
 #include "cost/step.h"
 #include "cost/trainer.h"

@@ -6,8 +6,8 @@
 
 #include "mesh/kinds.h"
 #include "planner/planner.h"
-#include "split/split_hybrid.h"
-#include "split/split_torchtitan.h"
+#include "split/hybrid.h"
+#include "split/torchtitan.h"
 
 enum split_method {
     SPLIT_BALANCED,

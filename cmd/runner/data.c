@@ -9,7 +9,7 @@
 #include "cost/step.h"
 #include "data/readers.h"
 #include "runner/runner.h"
-#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/files.h"
 #include "run/execute/image_batch.h"
 
 int runner_match_data(const struct runner *p)

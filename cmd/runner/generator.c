@@ -8,7 +8,7 @@
 #include "cost/workloads.h"
 #include "model/layout.h"
 #include "runner/runner.h"
-#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/files.h"
 #include "tool_runnable.h"
 
 static const struct pp_component *generator_of(const struct runner *p)

@@ -11,7 +11,7 @@
 #include "manifest/adapter_config.h"
 #include "manifest/config_json.h"
 #include "runner/runner.h"
-#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/files.h"
 #include "run/parameters/weights.h"
 #include "schedule/check/check.h"
 #include "tool_runnable.h"

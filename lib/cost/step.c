@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "cost/trainer.h"
 #include "data/items.h"
-#include "data/packed_stream.h"
+#include "data/packed/stream.h"
 #include "schedule/simulate/sim.h"
 
 void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,

@@ -5,7 +5,7 @@
 #define PP_COST_STEP_H
 
 #include "cost/stage_costs.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "schedule/ir/schedule.h"
 
 /* The costs of a plan, and the sizes of the microbatches of a step. */

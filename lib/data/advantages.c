@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "data/documents.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 
 /* Added to a standard deviation before the division. */
 #define LEAST_DEVIATION 1e-6

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "data/readers.h"
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "data/documents.h"
 
 static const struct {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/documents.h"
 
 /* The arrays of one input. data is NULL if an array is absent. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/pieces.h"
 
 /* The documents being cut, one after the other. */

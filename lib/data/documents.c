@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 
 const struct pp_column_kind pp_columns[PP_N_COLUMNS] = {
     [PP_COLUMN_ADVANTAGES] = {"advantages", PP_SCOPE_TOKEN, false, false, 0},

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 
 uint32_t pp_grid_size(const struct pp_grid *g)
 {

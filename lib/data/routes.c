@@ -12,7 +12,7 @@
 
 #include "base/checksum.h"
 #include "base/num.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 
 #define MAGIC "PPROUTE" /* 8 bytes with the final zero */
 enum { VERSION = 1 };

@@ -2,7 +2,7 @@
 /* token_scores - columns of documents from the lines of ppscore --logprobs, by
  * the number of the sequence: the log-probability of every token, or the ids
  * and the values of the largest logits at it. */
-#include "data/jsonl_sequence.h"
+#include "data/jsonl/sequence.h"
 #include "data/readers.h"
 
 #include <inttypes.h>

@@ -5,8 +5,8 @@
 #ifndef PP_MESH_KINDS_H
 #define PP_MESH_KINDS_H
 
-#include "split/split_least.h"
-#include "split/split_row.h"
+#include "split/least.h"
+#include "split/row.h"
 
 /* The most chunks of a kind that takes several. */
 enum { PP_MESH_KIND_CHUNKS = 4 };

@@ -11,7 +11,7 @@
 #define PP_MESH_SEARCH_H
 
 #include "mesh/shape.h"
-#include "split/split_row.h"
+#include "split/row.h"
 
 /* Why a mesh has no plan. */
 enum pp_mesh_refusal {

@@ -3,13 +3,13 @@
  * bounds: units that are alike count as one. Pure.
  *
  * All figures come from the functions that plans get theirs from
- * (cost/stage_costs.h, split/split_describe.h). */
+ * (cost/stage_costs.h, split/describe.h). */
 #ifndef PP_MESH_UNITS_H
 #define PP_MESH_UNITS_H
 
 #include "cost/stage_costs.h"
 #include "schedule/simulate/makespan.h"
-#include "split/split_describe.h"
+#include "split/describe.h"
 
 /* Units of one kind: alike in all that they take and keep. */
 struct pp_mesh_class {

@@ -118,7 +118,7 @@ static bool is_for_weights(const struct pp_model *m, struct pp_unit_id u,
 
 /* Marks what W of a layer that trains adapters alone reads: the inputs of the
  * products that have some, and the gradients of their outputs. A tensor without
- * a width is another one (layer_decoder.c). */
+ * a width is another one (run/parts/decoder.c). */
 static void find_read(const struct pp_model *m, struct pp_unit_id u,
                       const struct pp_saved *saved, bool read[PP_MAX_SAVED])
 {

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "pack/pack_rule.h"
+#include "pack/rule.h"
 
 /* Does one stable pass of a radix sort from in to out, by the bits of mask at
  * shift. in NULL means 0, 1, ... The key is the length; it is complemented if

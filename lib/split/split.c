@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "split/split_costs.h"
+#include "split/costs.h"
 
 #define INFEASIBLE UINT64_MAX
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/checksum.h"
-#include "run/checkpoint/ckpt_sums.h"
+#include "run/checkpoint/sums.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

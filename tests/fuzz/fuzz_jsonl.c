@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "data/readers.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/packed_format.h"
+#include "data/packed/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "data/scan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -6,14 +6,14 @@ bats_require_minimum_version 1.5.0
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return
-    mkdir -p tests/fuzz lib/data corpus
+    mkdir -p tests/fuzz lib/data/packed corpus
     cp "$SRCDIR/tests/fuzz/run-fuzzer" tests/fuzz
     printf '#!/bin/sh\necho "$*" >&2\n' >program
     chmod +x program
     git init -q -b main .
     git config user.name tester
     git config user.email tester@example.org
-    touch lib/data/packed.c lib/data/packed_index.c lib/data/other.c
+    touch lib/data/packed/packed.c lib/data/packed/index.c lib/data/other.c
     commit '3 days ago'
     export PP_FUZZ_SOURCES='lib/data/packed* tests/fuzz/fuzz_packed.c'
     unset PP_FUZZ_SECONDS PP_FUZZ_BASE PP_FUZZ_READERS
@@ -36,14 +36,14 @@ gives() {
     gives 20
     echo 1 >lib/data/other.c
     gives 20
-    echo 1 >lib/data/packed_index.c # not yet committed
+    echo 1 >lib/data/packed/index.c # not yet committed
     gives 60
     commit '2 days ago'
     gives 60
     echo 2 >lib/data/other.c
     commit '4 hours ago'
     gives 20
-    echo 2 >lib/data/packed.c
+    echo 2 >lib/data/packed/packed.c
     commit '3 hours ago'
     echo 3 >lib/data/other.c
     commit now
@@ -53,7 +53,7 @@ gives() {
 
 @test "on a branch, after what the branch changes" {
     git switch -q -c branch
-    echo 1 >lib/data/packed.c
+    echo 1 >lib/data/packed/packed.c
     commit '2 days ago'
     gives 60
     PP_FUZZ_SOURCES=lib/data/other.c gives 20
@@ -71,11 +71,11 @@ gives() {
     echo 1 >lib/data/other.c
     commit now
     export PP_FUZZ_READERS="$PP_FUZZ_SOURCES,$readers lib/csv"
-    echo 2 | tee lib/data/packed.c lib/data/reader_1.c >lib/data/other.c
+    echo 2 | tee lib/data/packed/packed.c lib/data/reader_1.c >lib/data/other.c
     gives 30
     echo 1 >lib/csv/csv.c
     gives 20
-    echo 1 | tee lib/data/reader_*.c >lib/data/packed_index.c
+    echo 1 | tee lib/data/reader_*.c >lib/data/packed/index.c
     gives 6
     PP_FUZZ_SECONDS=7 gives 7
     PP_FUZZ_LONG=1 gives 600

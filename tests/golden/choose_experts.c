@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/routes.h"
 
 static uint16_t expert(const struct pp_routes_shape *s, size_t sequence,

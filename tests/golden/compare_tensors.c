@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 
 enum { BLOCK = 1024, SHOWN = 5 };
 

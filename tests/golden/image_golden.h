@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "manifest/config_json.h"
 #include "model/frozen.h"
 #include "model/vision.h"

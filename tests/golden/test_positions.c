@@ -2,7 +2,7 @@
 /* test_positions - compares the positions of tokens on three axes with those of
  * transformers (scripts/gen-omni): sequences of text, images and audio in
  * several orders, on ranks that divide tokens and on one. */
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "manifest/config_json.h"
 #include "model/vision.h"
 #include "run/execute/token_axes.h"

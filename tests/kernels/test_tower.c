@@ -5,7 +5,7 @@
  * (scripts/gen-omni). */
 #include "rig.h"
 
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "manifest/config_json.h"
 #include "model/vision.h"
 #include "omni_model.h"

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "manifest/config_json.h"
 #include "scratch.h"
 #include "small_run.h"

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
-#include "data/packed_format.h"
+#include "data/packed/format.h"
 #include "inject.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"

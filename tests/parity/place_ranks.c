@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "data/packed.h"
-#include "data/packed_format.h"
+#include "data/packed/packed.h"
+#include "data/packed/format.h"
 
 /* Returns a random divisor of cp. */
 static uint16_t draw_size(uint64_t bits, uint32_t cp)

@@ -29,7 +29,7 @@
 #include "base/checksum.h"
 #include "base/file.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/files.h"
 
 enum { TEXT = PP_PATH_TEXT, MOST = 1 << 16 };
 

@@ -13,8 +13,8 @@
 #include "base/rng.h"
 #include "comm/comm.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_files.h"
-#include "run/checkpoint/ckpt_sums.h"
+#include "run/checkpoint/files.h"
+#include "run/checkpoint/sums.h"
 #include "run/parameters/weights.h"
 
 #define MAX_RANKS 4

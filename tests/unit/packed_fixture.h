@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/packed.h"
-#include "data/packed_format.h"
+#include "data/packed/packed.h"
+#include "data/packed/format.h"
 #include "data/readers.h"
 #include "tap.h"
 

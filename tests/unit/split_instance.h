@@ -7,7 +7,7 @@
 #include <limits.h>
 
 #include "base/rng.h"
-#include "split/split_step.h"
+#include "split/step.h"
 #include "schedule/simulate/sim.h"
 #include "sched_fixture.h"
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "run/checkpoint/ckpt_agree.h"
+#include "run/checkpoint/agree.h"
 
 enum { N_RANKS = 6 };
 

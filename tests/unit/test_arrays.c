@@ -2,7 +2,7 @@
 /* test_arrays - reads documents from arrays and .npy files. */
 #include "data/readers.h"
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/documents.h"
 #include "tap.h"
 

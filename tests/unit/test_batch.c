@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "run/execute/batch.h"
 
 /* Makes two sequences padded to 4: 5 6 7 | 8 9, and a second bin with one

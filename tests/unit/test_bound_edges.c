@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Edge finding on one rank against all orders of a few tasks. */
-#include "schedule/bound/bound_edges.h"
+#include "schedule/bound/edges.h"
 
 #include <math.h>
 #include <string.h>

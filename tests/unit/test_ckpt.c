@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/files.h"
 #include "run/parameters/weights.h"
 
 static void test_splits(const char *dir)

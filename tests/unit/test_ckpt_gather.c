@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "run/checkpoint/ckpt_gather.h"
+#include "run/checkpoint/gather.h"
 
 enum { OWNERS = 2, ROOM = 1 << 18 };
 

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "run/checkpoint/ckpt_shards.h"
+#include "run/checkpoint/shards.h"
 
 static void test_bytes(const char *dir)
 {

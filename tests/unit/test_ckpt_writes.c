@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "run/checkpoint/ckpt_exchange.h"
+#include "run/checkpoint/exchange.h"
 
 /* The writes behind headers: their number, and which of them fails (0: none).
  */

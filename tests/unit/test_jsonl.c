@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_jsonl - reads documents from JSON Lines, and refuses malformed lines. */
 #include "data/readers.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/pieces.h"
 #include "tap.h"
 

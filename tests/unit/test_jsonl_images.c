@@ -3,7 +3,7 @@
  * line and files beside it. */
 #include <unistd.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/readers.h"
 #include "scratch.h"
 #include "tap.h"

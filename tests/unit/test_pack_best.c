@@ -3,7 +3,7 @@
  * system, and no fewer than the bound. */
 #include "pack_fixture.h"
 
-#include "pack/pack_rule.h"
+#include "pack/rule.h"
 
 enum { CAPACITY = 2048 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_pack_patterns - compares the bounds and packings of the linear program
  * with exhaustive search, and with instances whose optimum is known. */
-#include "pack/pack_patterns.h"
+#include "pack/patterns.h"
 
 #include "pack_fixture.h"
 

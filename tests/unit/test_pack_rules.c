@@ -4,7 +4,7 @@
  * systems. */
 #include "pack_fixture.h"
 
-#include "pack/pack_rule.h"
+#include "pack/rule.h"
 
 static void test_bins(void)
 {

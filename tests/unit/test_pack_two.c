@@ -4,7 +4,7 @@
  * finds, or one more. */
 #include "pack_fixture.h"
 
-#include "pack/pack_rule.h"
+#include "pack/rule.h"
 
 enum { MOST = 9 };
 

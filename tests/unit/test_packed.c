@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_packed - writes packed directories and reads them back. False statements
  * must be found, and no damage may make the reader leave its files. */
-#include "data/packed.h"
+#include "data/packed/packed.h"
 
 #include "packed_fixture.h"
 #include "scratch.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_packed_images - images, audio or both beside the tokens of a packed set.
  */
-#include "data/packed_stream.h"
+#include "data/packed/stream.h"
 
 #include "packed_fixture.h"
 #include "scratch.h"

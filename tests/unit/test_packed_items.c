@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "tap.h"
 
 enum { INPUTS = 6 };

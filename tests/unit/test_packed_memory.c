@@ -3,7 +3,7 @@
 #include "scratch.h"
 #include "tap.h"
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "model/model.h"
 
 static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_packed_order - the order of bins over the epochs: every epoch has each
  * bin once, blocks stay together, and the order is spread evenly. */
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "tap.h"
 
 enum { MOST = 64 };

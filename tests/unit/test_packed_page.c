@@ -3,7 +3,7 @@
  * the code's tables, and no others. */
 #include <stdlib.h>
 
-#include "data/packed_format.h"
+#include "data/packed/format.h"
 #include "tap.h"
 
 /* Reads a page, which the caller frees. */

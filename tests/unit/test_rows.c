@@ -3,7 +3,7 @@
  * groups, and the values of each token. */
 #include "data/documents.h"
 #include "data/readers.h"
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "data/pieces.h"
 #include "tap.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "tap.h"
 
 /* The test runs in the directory of its files, so that messages begin with

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "optimum.h"
 #include "schedule/bound/bound.h"
-#include "schedule/bound/bound_parts.h"
+#include "schedule/bound/parts.h"
 
 struct dice {
     uint64_t key, at;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "schedule/search/search_moves.h"
+#include "schedule/search/moves.h"
 
 enum { MOVES = 3000 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_bound - paths through a step, and the bounds that follow from
  * them, against the simulator over all splits. */
-#include "split/split_cuts.h"
+#include "split/cuts.h"
 #include "split_instance.h"
 
 /* The longest path has the length of the step. */

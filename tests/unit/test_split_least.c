@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "optimum.h"
-#include "split/split_least.h"
+#include "split/least.h"
 
 enum { MOST_UNITS = 4, NODES = 20000 };
 

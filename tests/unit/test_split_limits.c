@@ -2,7 +2,7 @@
 /* test_split_limits - plans within limits of memory, against all splits of
  * random tables of units: equal and unequal messages, limits that are exactly
  * what a split needs, and limits one byte below. */
-#include "split/split_plan.h"
+#include "split/plan.h"
 
 #include "base/rng.h"
 #include "tap.h"

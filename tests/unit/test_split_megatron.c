@@ -2,7 +2,7 @@
 /* test_split_megatron - Megatron-LM's layouts and layer counts against tables,
  * also of input that it should refuse. */
 #include "base/rng.h"
-#include "split/split_megatron.h"
+#include "split/megatron.h"
 #include "tap.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))

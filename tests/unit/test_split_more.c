@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_more - plans at many limits of memory: more memory never makes the
  * step longer. The models are too large to compare with all splits. */
-#include "split/split_plan.h"
+#include "split/plan.h"
 
 #include "base/rng.h"
 #include "tap.h"

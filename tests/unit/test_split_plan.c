@@ -2,7 +2,7 @@
 /* test_split_plan - whole plans against all splits: the shortest step, limits
  * of memory, recomputation, layouts, kinds, orders, and the changes that are
  * suggested when nothing fits. */
-#include "split/split_plan.h"
+#include "split/plan.h"
 
 #include "base/rng.h"
 #include "tap.h"

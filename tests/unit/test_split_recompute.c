@@ -2,7 +2,7 @@
 /* test_split_recompute - the least recomputation that fits, against the
  * simulator over all choices: for all placements, for copies, and for modes
  * that need more memory instead of less. */
-#include "split/split_recompute.h"
+#include "split/recompute.h"
 
 #include <math.h>
 

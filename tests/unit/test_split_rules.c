@@ -4,9 +4,9 @@
  * distribution. test_split_megatron.c has Megatron-LM's rules. */
 #include "base/rng.h"
 #include "split/split.h"
-#include "split/split_colossalai.h"
-#include "split/split_deepspeed.h"
-#include "split/split_torchtitan.h"
+#include "split/colossalai.h"
+#include "split/deepspeed.h"
+#include "split/torchtitan.h"
 #include "tap.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_split_step - the split with the shortest step, against the simulator
  * over all splits: for kinds, placements, messages, speeds and memory. */
-#include "split/split_cuts.h"
+#include "split/cuts.h"
 #include "split_instance.h"
 
 /* Compares one instance with brute force. */

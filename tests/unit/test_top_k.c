@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_top_k - the largest candidates of several lists are those of all values,
  * however the values are divided. */
-#include "run/parts/top_k.h"
+#include "run/parts/experts/top_k.h"
 
 #include "base/rng.h"
 #include "tap.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "data/safetensors.h"
-#include "run/checkpoint/ckpt_files.h"
-#include "run/checkpoint/ckpt_shards.h"
+#include "data/tensors/safetensors.h"
+#include "run/checkpoint/files.h"
+#include "run/checkpoint/shards.h"
 
 /* Finds the step to resume from, or -1. */
 static int find_step(const char *dir, int64_t *step, struct pp_err *err)

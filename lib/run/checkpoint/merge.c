@@ -11,9 +11,9 @@
 #include "base/elements.h"
 #include "base/file.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_files.h"
-#include "run/checkpoint/ckpt_save.h"
-#include "run/checkpoint/ckpt_sums.h"
+#include "run/checkpoint/files.h"
+#include "run/checkpoint/save.h"
+#include "run/checkpoint/sums.h"
 #include "run/parameters/stored.h"
 
 /* The factors of scale B A, which is added to a tensor of the base. */

@@ -6,7 +6,7 @@
 #define PP_RUN_CHECKPOINT_MERGE_H
 
 #include "base/err.h"
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "model/lora.h"
 
 /* Writes DIR, which must not exist: model.safetensors with all tensors of t

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "run/execute/sent_arrays.h"
 #include "run/parts/layer.h"
 

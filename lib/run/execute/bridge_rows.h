@@ -16,7 +16,7 @@
 #ifndef PP_RUN_EXECUTE_BRIDGE_ROWS_H
 #define PP_RUN_EXECUTE_BRIDGE_ROWS_H
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "run/parts/env.h"
 
 /* The ranks of a row, which divide the positions of an action. */

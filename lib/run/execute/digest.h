@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "run/parts/microbatch.h"
 
 enum pp_digest_of {

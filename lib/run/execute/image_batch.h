@@ -9,7 +9,7 @@
 #ifndef PP_RUN_EXECUTE_IMAGE_BATCH_H
 #define PP_RUN_EXECUTE_IMAGE_BATCH_H
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "run/execute/batch.h"
 #include "run/execute/image_places.h"
 

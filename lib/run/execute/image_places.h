@@ -15,7 +15,7 @@
 #ifndef PP_RUN_EXECUTE_IMAGE_PLACES_H
 #define PP_RUN_EXECUTE_IMAGE_PLACES_H
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "model/edge.h"
 #include "run/execute/bridge_rows.h"
 #include "run/parts/env.h"

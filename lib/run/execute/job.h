@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "data/packed.h"
-#include "data/safetensors.h"
+#include "data/packed/packed.h"
+#include "data/tensors/safetensors.h"
 #include "device/device.h"
 #include "model/layout.h"
 #include "model/rank_bytes.h"
@@ -58,9 +58,9 @@ struct pp_step_report {
      * pp_job.evaluated nothing else but the step is valid. */
     double val_loss;           /* NAN if nothing is scored */
     double val_generator_loss; /* of a generator, likewise */
-    /* Numbers of routers, over all layers (router_losses.h). Losses are without
-     * coefficients, and valid if the job has them; the others but for rounds if
-     * it counts routes. */
+    /* Numbers of routers, over all layers (run/parts/experts/router_losses.h).
+     * Losses are without coefficients, and valid if the job has them; the
+     * others but for rounds if it counts routes. */
     double aux_loss, z_loss, expert_load, dropped, expert_rounds;
     double mtp_loss;       /* of multi-token prediction, without weight */
     double generator_loss; /* likewise; NAN if no token of it is scored */
@@ -159,7 +159,7 @@ struct pp_job {
     const char *generator_config; /* config_text of a generator */
     const char *dump_grads;
 
-    /* Versions of the weights for a sampler (run/checkpoint/ckpt_stream.h). */
+    /* Versions of the weights for a sampler (run/checkpoint/stream.h). */
     struct {
         const char *path; /* or NULL */
         bool is_dir;      /* valid at rank 0; else a FIFO or a socket */

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "data/packed.h"
+#include "data/packed/packed.h"
 #include "run/settings/settings.h"
 
 /* The scored tokens of one microbatch. Arrays of columns that the objective

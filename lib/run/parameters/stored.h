@@ -13,7 +13,7 @@
 #ifndef PP_RUN_PARAMETERS_STORED_H
 #define PP_RUN_PARAMETERS_STORED_H
 
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "model/model.h"
 
 enum pp_storage { PP_STORED_PLAIN, PP_STORED_FP8, PP_STORED_MXFP4 };

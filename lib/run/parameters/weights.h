@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "data/safetensors.h"
+#include "data/tensors/safetensors.h"
 #include "run/parameters/parameters.h"
 
 /* Initialises like transformers: matrices normal(0, init_range), some of them

@@ -75,7 +75,7 @@ bool pp_product_trains(const struct pp_call *c, const struct pp_product *p);
 void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                            size_t N, const void *dy, const void *x);
 
-/* Add the parts of the adapters of a product (layer_adapter.c): to y, to dx,
+/* Add the parts of the adapters of a product (adapter.c): to y, to dx,
  * and to the gradients of adapters. */
 void pp_adapters_fwd(const struct pp_call *c, const struct pp_product *p,
                      size_t N, void *y, const void *x);
@@ -84,7 +84,7 @@ void pp_adapters_bwd_input(const struct pp_call *c, const struct pp_product *p,
 void pp_adapters_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                             size_t N, const void *dy, const void *x);
 
-/* --- tensor-parallel ranks (layer_tensor.c) --- */
+/* --- tensor-parallel ranks (tensor.c) --- */
 
 /* Below x, y and dy are rows of this rank, (R, C), unless stated otherwise. */
 
@@ -131,7 +131,7 @@ const void *pp_layer_collect(const struct pp_call *c, const void *own,
 
 /* --- parts, whose tensors are in model/parts.h --- */
 
-/* A norm of N rows, at slots n (layer_norm.c). fwd reads x from its slot,
+/* A norm of N rows, at slots n (norm.c). fwd reads x from its slot,
  * bwd_weight the gradient of the output from its slot. The residual is added to
  * y or dx, or is NULL. */
 void pp_norm_fwd(const struct pp_call *c, const struct pp_norm_slots *n,
@@ -169,7 +169,7 @@ const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
 extern const struct pp_block_ops pp_part_attention, pp_part_latent_attention,
     pp_part_delta, pp_part_mlp, pp_part_experts;
 
-/* --- features of encoders (layer_features.c) --- */
+/* --- features of encoders (encoder/features.c) --- */
 
 /* Take the features of an encoder, (images->n_features, C), to the ranks that
  * have their tokens, (n, C), and their gradients back. fwd returns where they

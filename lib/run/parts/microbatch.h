@@ -9,10 +9,10 @@
 #define PP_RUN_PARTS_MICROBATCH_H
 
 #include "model/edge.h"
-#include "run/parts/encoder_rows.h"
-#include "run/parts/key_rows.h"
-#include "run/parts/router_losses.h"
-#include "run/parts/scored_rows.h"
+#include "run/parts/encoder/encoder_rows.h"
+#include "run/parts/attention/key_rows.h"
+#include "run/parts/experts/router_losses.h"
+#include "run/parts/head/scored_rows.h"
 
 struct pp_microbatch {
     size_t tokens; /* rows, padding included; may be 0. Each tensor-parallel

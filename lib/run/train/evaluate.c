@@ -9,7 +9,7 @@
 #include "base/checksum.h"
 #include "comm/tree.h"
 
-#include "run/checkpoint/ckpt_agree.h"
+#include "run/checkpoint/agree.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 #include "run/train/reference_file.h"

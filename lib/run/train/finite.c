@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run/checkpoint/ckpt_agree.h"
+#include "run/checkpoint/agree.h"
 #include "run/train/squares.h"
 
 int pp_rank_leave_to_0(struct pp_rank *r, enum pp_exit code, struct pp_err *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* loads - the tokens of each expert in a run, for a profile.
  *
- * Routers count them on the host (layer_router.c). Of the ranks that share a
- * microbatch one counts, as all know the same numbers. */
+ * Routers count them on the host (run/parts/experts/router.c). Of the ranks
+ * that share a microbatch one counts, as all know the same numbers. */
 #include <stdlib.h>
 
 #include "model/layer_set.h"

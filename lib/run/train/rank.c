@@ -8,8 +8,8 @@
 
 #include "base/alloc.h"
 #include "model/inventory.h"
-#include "run/checkpoint/ckpt_agree.h"
-#include "run/checkpoint/ckpt_save.h"
+#include "run/checkpoint/agree.h"
+#include "run/checkpoint/save.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* save - checkpoints of a run, and versions of its weights for a sampler. */
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_save.h"
-#include "run/checkpoint/ckpt_stream.h"
+#include "run/checkpoint/save.h"
+#include "run/checkpoint/stream.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 

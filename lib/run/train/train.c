@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "run/checkpoint/ckpt.h"
-#include "run/checkpoint/ckpt_save.h"
+#include "run/checkpoint/save.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"

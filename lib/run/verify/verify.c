@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* verify - collects the results of the runs, and compares tensors. */
-#include "run/verify/verify_parts.h"
+#include "run/verify/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

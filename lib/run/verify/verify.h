@@ -180,7 +180,7 @@ bool pp_verify_differs_later(const struct pp_verify *v);
 int pp_verify_inexact(const struct pp_verify *v, enum pp_digest_of *of);
 
 /* Writes one sentence about the likely place of the fault; "" if there is no
- * difference. (verify_hint.c) */
+ * difference. (hint.c) */
 #define PP_VERIFY_HINT_TEXT 400
 void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT]);
 

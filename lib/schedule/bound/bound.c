@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "schedule/bound/bound_parts.h"
+#include "schedule/bound/parts.h"
 
 static void take(struct pp_bound *b, double makespan, const char *rule, int row)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The checks across rows: message order, and progress.
- * check_rows.c checks single rows; deadlock.c explains a deadlock. */
+ * rows.c checks single rows; deadlock.c explains a deadlock. */
 #include "schedule/check/check.h"
 
 #include <stdlib.h>
 
-#include "schedule/check/check_parts.h"
+#include "schedule/check/parts.h"
 #include "schedule/ir/deps.h"
 #include "schedule/ir/ops.h"
 

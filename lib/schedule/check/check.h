@@ -77,7 +77,7 @@ enum { PP_N_SEMANTICS = 6 };
 struct pp_semantics {
     const char *name;
     const char *summary; /* one line */
-    int streams;         /* private: enum pp_streams of check_parts.h */
+    int streams;         /* private: enum pp_streams of parts.h */
     bool tagged;   /* forward and backward messages have separate channels */
     bool buffered; /* messages never block each other */
     bool by_depth; /* the schedule's channel_depth is the default */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "schedule/check/check_parts.h"
+#include "schedule/check/parts.h"
 #include "schedule/ir/play.h"
 
 /* The search stops with the shortest cycle so far after this many waits. */

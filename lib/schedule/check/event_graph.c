@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The event graph of messages in streams, and its runs. */
-#include "schedule/check/check_parts.h"
+#include "schedule/check/parts.h"
 
 #include <stdlib.h>
 #include <string.h>

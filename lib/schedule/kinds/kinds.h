@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* kinds - the helpers that the kind_*.c files share and the table entries,
+/* kinds - the helpers that the files of kinds share and the table entries,
  * private to lib/schedule/kinds. */
 #ifndef PP_SCHEDULE_KINDS_KINDS_H
 #define PP_SCHEDULE_KINDS_KINDS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Buffer lifetimes. A buffer lives from the first action that touches it to the
  * last, so each row becomes a list of touches, which are sorted by buffer and
- * folded. memory_place.c assigns the offsets. */
+ * folded. place.c assigns the offsets. */
 #include "schedule/memory/memory.h"
 
 #include <stdlib.h>

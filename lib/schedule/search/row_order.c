@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Orders of a search problem: the serial one, the orders of the named kinds,
  * and their memory. */
-#include "schedule/search/search_problem.h"
+#include "schedule/search/problem.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 #include "base/rng.h"
 #include "schedule/bound/bound.h"
 #include "schedule/ir/play.h"
-#include "schedule/search/search_methods.h"
-#include "schedule/search/search_state.h"
+#include "schedule/search/methods.h"
+#include "schedule/search/state.h"
 
 /* Visits of an op in a second on a machine of 2020. */
 static const double visits_per_second = 1.2e8;

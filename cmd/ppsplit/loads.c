@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* loads - how uneven the work of expert-parallel ranks is, by the
+ * tokens that experts got in the run of a profile.
+ *
+ * All ranks of a group wait for the one with most rows in every microbatch. So
+ * the time of experts is the sum of the most rows over microbatches, over the
+ * sum of the means. */
+#include "ppsplit.h"
+
+/* Reports whether ranks can divide the experts so. The request checks it later,
+ * and says more. */
+static bool divides(const struct split_job *j)
+{
+    size_t n = j->p.model.moe.n_experts;
+    return n && n % (size_t)j->p.mesh.ep == 0 &&
+           j->p.mesh.ep <= PP_MOST_EXPERT_RANKS;
+}
+
+/* Returns the operations of the products of a layer in F, and so many products
+ * of the rows that go to experts in further rounds. */
+static double products_of(const struct pp_shard *s, struct pp_unit_id u, int n)
+{
+    const struct pp_moe *e = &s->model->moe;
+    double each = 2 * (double)(s->model->hidden * e->intermediate * e->top_k);
+    return pp_unit_fwd_flops(s, u).per_token +
+           n * each * pp_shard_further_rows(s, u.layer);
+}
+
+/* Scales the seconds of a unit by the operations of the fullest rank of the
+ * plan over the operations in the run. I does the products of gate and up again
+ * in further rounds; W does them and the input gradient of the last product. */
+static void scale_unit(const struct pp_shard *plan, const struct pp_shard *run,
+                       struct pp_unit_id u, struct pp_unit_seconds *s)
+{
+    s->fwd[0] *= products_of(plan, u, 0) / products_of(run, u, 0);
+    s->input[0] *= products_of(plan, u, 2) / products_of(run, u, 2);
+    s->weight[0] *= products_of(plan, u, 3) / products_of(run, u, 3);
+}
+
+/* Returns the loads of a layer in the profile, or NULL with the error. */
+static const struct pp_expert_loads *find_loads(struct split_job *j, size_t i)
+{
+    const struct pp_unit_seconds *u = &j->profile.units[i];
+    size_t n = j->p.model.moe.n_experts;
+    if (u->experts.n_experts == n)
+        return &u->experts;
+    pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+            "%s: '%s' has loads of '%zu' experts, but the model has %zu",
+            j->o.costs_file, u->fqn, u->experts.n_experts, n);
+    return NULL;
+}
+
+int split_use_loads(struct split_job *j, const struct pp_profile *p)
+{
+    struct pp_shard run = j->p.request.shard;
+    double *was, *is;
+    if (!p->expert_ranks || !divides(j))
+        return 0;
+    was = pp_arena_alloc(&j->p.arena, j->p.model.n_layers + 1, sizeof *was);
+    is = pp_arena_alloc(&j->p.arena, j->p.model.n_layers + 1, sizeof *is);
+    run.skew = was;
+    run.mesh.ep = (int)p->expert_ranks;
+    for (size_t i = 0; i < j->n_units; i++) {
+        struct pp_unit_id u = pp_model_unit(&j->p.model, i);
+        if (u.kind != PP_UNIT_LAYER || u.layer >= j->p.model.n_layers)
+            continue;
+        was[u.layer] = is[u.layer] = 1;
+        if (!pp_layer_set_has(&j->p.model.moe.layers, u.layer))
+            continue;
+        const struct pp_expert_loads *l = find_loads(j, i);
+        if (!l)
+            return -1;
+        was[u.layer] =
+            pp_expert_loads_skew(l, p->expert_ranks, p->expert_group);
+        is[u.layer] = pp_expert_loads_skew(l, (size_t)j->p.mesh.ep,
+                                           pp_expert_group(&j->p.mesh));
+    }
+    j->p.request.shard.skew = is;
+    for (size_t i = 0; i < j->n_units; i++) {
+        struct pp_unit_id u = pp_model_unit(&j->p.model, i);
+        if (u.kind == PP_UNIT_LAYER && u.layer < j->p.model.n_layers)
+            scale_unit(&j->p.request.shard, &run, u, &j->profile.units[i]);
+    }
+    return 0;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* attention - what the files of attention share: rows of QKV, ways to
+ * keys and values on other ranks or in other slices, and steps that do not
+ * depend on how QKV is made. */
+#ifndef PP_RUN_PARTS_ATTENTION_ATTENTION_H
+#define PP_RUN_PARTS_ATTENTION_ATTENTION_H
+
+#include "run/parts/layer_impl.h"
+
+/* Widths of a row of QKV in elements: queries; and keys; and values; and the
+ * gate. o is that of the outputs. And the heads of this rank. */
+struct pp_qkv_widths {
+    size_t q, qk, qkv, row, o;
+    size_t heads, kv_heads;
+};
+
+static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_call *c)
+{
+    size_t heads = pp_shard_heads(&c->env->shard);
+    size_t kv_heads = pp_shard_kv_heads(&c->env->shard);
+    size_t q = heads * c->m->head_dim, v = pp_model_v_dim(c->m);
+    size_t qk = q + kv_heads * c->m->head_dim;
+    size_t qkv = qk + kv_heads * v, o = heads * v;
+    return (struct pp_qkv_widths){
+        q, qk, qkv, qkv + (c->m->gates ? o : 0), o, heads, kv_heads};
+}
+
+/* Keys and values in a row of QKV, in elements: their width, that of the keys,
+ * where they begin, and the width of the row. */
+struct pp_kv_columns {
+    size_t width, keys, at, row;
+};
+
+static inline struct pp_kv_columns pp_kv_columns(const struct pp_call *c)
+{
+    struct pp_qkv_widths w = pp_qkv_widths(c);
+    return (struct pp_kv_columns){w.qkv - w.q, w.qk - w.q, w.q, w.row};
+}
+
+/* How attention reaches keys and values that are not in the microbatch. a is
+ * the shape of its rows; tiles is the scratch of the kernel, then that of the
+ * exchange. */
+struct pp_attention_exchange {
+    /* Computes PP_S_ATTN and PP_S_LSE from PP_S_QKV. */
+    void (*fwd)(const struct pp_call *c, const struct pp_attention_shape *a,
+                void *tiles);
+    /* Computes PP_S_DQKV from dattn. */
+    void (*bwd)(const struct pp_call *c, const struct pp_attention_shape *a,
+                const void *dattn, void *tiles);
+};
+
+/* A slice: a part of its keys and values, and of their gradients, is in the
+ * blocks of the earlier slices. The last slice of a microbatch must come first
+ * in backward. */
+extern const struct pp_attention_exchange pp_exchange_slices;
+/* Context-parallel ranks: every rank gathers all keys and values. */
+extern const struct pp_attention_exchange pp_exchange_gather;
+/* The same: every rank gets a share of the heads for all rows. */
+extern const struct pp_attention_exchange pp_exchange_heads;
+/* The same: keys and values of one rank after the other pass by. */
+extern const struct pp_attention_exchange pp_exchange_ring;
+
+/* A span as a microbatch of its own: a call on fewer ranks (spans.c). Its
+ * saved tensors are those alone that exchanges use. */
+struct pp_span_call {
+    struct pp_call call;
+    struct pp_env env;
+    struct pp_microbatch mb;
+};
+void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
+                  struct pp_span_call *v);
+
+/* QK-norm (qk_norm.c). fwd writes the queries and keys of QKV from the
+ * raw ones. bwd_input keeps their gradients in DQKV, then takes them through
+ * the norm in place. Both overwrite c->gathered and c->summed. */
+void pp_qk_norm_fwd(const struct pp_call *c);
+void pp_qk_norm_bwd_input(const struct pp_call *c);
+void pp_qk_norm_bwd_weight(const struct pp_call *c);
+
+/* Rotates queries and keys of all rows by their positions on several axes
+ * (axes.c). mb has axes. */
+void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction);
+
+/* PP_S_LSE has n rows of these heads: those of this rank, or of the exchange of
+ * heads. */
+struct pp_lse_rows {
+    size_t n, first, heads;
+};
+struct pp_lse_rows pp_lse_rows(const struct pp_call *c);
+
+/* Computes PP_S_DSINKS, if there are sinks, from attn and its gradient, of the
+ * rows and heads of PP_S_LSE; rows are ld apart. */
+void pp_sinks_bwd_input(const struct pp_call *c, const void *dattn,
+                        const void *attn, size_t ld);
+
+/* The steps of attention that do not depend on how QKV is made: ATTN and LSE
+ * from QKV; DQKV from dy, with the room of pp_attention_room; and the product
+ * behind ATTN. */
+void pp_attention_heads_fwd(const struct pp_call *c);
+void pp_attention_heads_bwd(const struct pp_call *c, const void *dy);
+struct pp_product pp_attention_output(const struct pp_call *c);
+void pp_attention_last(const struct pp_call *c, void *y, const void *residual);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* units - the costs and sizes of the units of a run, in the mode of
+ * recomputation that each has. A search tries few modes many times, so that
+ * each is computed once. */
+#include <string.h>
+
+#include "split/plan.h"
+
+/* A unit in one mode. */
+struct pp_split_unit {
+    struct pp_split_unit *next;
+    enum pp_recompute mode;
+    double cost, bytes[PP_N_UNIT_BYTES];
+    double times[][PP_N_TIMES]; /* of each slice */
+};
+
+struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
+{
+    const struct pp_unit_id u = pp_model_unit(q->shard.model, i);
+    bool encodes = pp_unit_is_vision(u);
+    bool apart = encodes && q->encoders && q->encoders[u.component].dp;
+    return apart ? q->encoders[u.component]
+                 : pp_mesh_of(&q->shard.mesh, encodes);
+}
+
+struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
+                                     const struct pp_mesh *mesh, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(q->shard.model, i);
+    return pp_split_trainer(q)->state(mesh, q->shard.model, u, q->precision);
+}
+
+size_t pp_split_gathered(const struct pp_split_request *q,
+                         const struct pp_mesh *mesh, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(q->shard.model, i);
+    return pp_split_trainer(q) != pp_trainers
+               ? 0
+               : pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->shard.model, u),
+                                   q->precision);
+}
+
+static struct pp_cost_source cost_source(const struct pp_split_request *q)
+{
+    return (struct pp_cost_source){.shard = &q->shard,
+                                   .measured =
+                                       q->profile ? q->profile->units : NULL,
+                                   .seq_len = (double)q->microbatch.seq_len};
+}
+
+static void set_cost(struct pp_split_run *run, size_t i)
+{
+    const struct pp_cost_source x = cost_source(run->request);
+    bool whole = run->request->whole_head && i == run->n_units - 1;
+    run->costs[i] =
+        pp_unit_token_cost(&x, i, run->modes[i], run->halves && !whole);
+}
+
+static void set_times(struct pp_split_run *run, size_t i)
+{
+    const struct pp_cost_source x = cost_source(run->request);
+    int64_t n = run->graph.n_slices;
+    for (int64_t q = 0; q < n; q++) {
+        struct pp_default_microbatch_part part =
+            pp_default_microbatch_slice(&run->request->microbatch, q, n);
+        struct pp_cost c =
+            pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
+        double *t = run->times[i * (size_t)n + (size_t)q];
+        t[PP_TIME_F] = c.forward;
+        t[PP_TIME_I] = c.input_grad;
+        t[PP_TIME_W] = c.weight_grad;
+        t[PP_TIME_B] = c.backward;
+    }
+}
+
+size_t pp_split_rows(const struct pp_split_run *run)
+{
+    const struct pp_split_request *q = run->request;
+    int64_t n = run->graph.n_slices;
+    return pp_rank_rows(&q->shard.mesh, &run->backend,
+                        (size_t)((q->microbatch.tokens + n - 1) / n));
+}
+
+static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
+{
+    const struct pp_split_request *q = run->request;
+
+    const struct pp_unit_rates rates =
+        pp_split_trainer(q)->rates(&q->shard, pp_model_unit(q->shard.model, i),
+                                   run->modes[i], &run->backend);
+    size_t rows = pp_split_rows(run);
+    size_t context =
+        run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
+    return pp_unit_bytes(&rates, rows,
+                         pp_copied_keys(&q->shard.mesh, rows, context));
+}
+
+double pp_split_unit_output(const struct pp_split_run *run, size_t i)
+{
+    return (double)unit_bytes(run, i).output;
+}
+
+static void set_bytes(struct pp_split_run *run, size_t i)
+{
+    const struct pp_unit_bytes x = unit_bytes(run, i);
+    double *b = run->bytes[i];
+    b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
+    b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
+    b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
+    b[PP_UNIT_GRAD_KEYS] = (double)x.grad_keys;
+    b[PP_UNIT_GRAD_LAYER] = b[PP_UNIT_GRAD_W];
+    b[PP_UNIT_WORKSPACE] = (double)x.workspace;
+}
+
+/* Sets the bytes that no mode changes. */
+static void set_state(struct pp_split_run *run, size_t i)
+{
+    const struct pp_split_request *q = run->request;
+    const struct pp_mesh mesh = pp_split_mesh(q, i);
+    run->bytes[i][PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &mesh, i);
+    run->bytes[i][PP_UNIT_TRAINED] =
+        (double)pp_state_sum(pp_split_state(q, &mesh, i));
+}
+
+static size_t n_slices(const struct pp_split_run *run)
+{
+    return run->simulated ? (size_t)run->graph.n_slices : 0;
+}
+
+/* Computes the unit in the mode that it has. */
+static void set_unit(struct pp_split_run *run, size_t i)
+{
+    set_cost(run, i);
+    if (!run->simulated)
+        return;
+    set_times(run, i);
+    set_bytes(run, i);
+}
+
+/* Computes the unit in the mode that it has, and keeps a copy. */
+static void find_unit(struct pp_split_run *run, size_t i)
+{
+    size_t n = n_slices(run);
+    struct pp_split_unit *x =
+        pp_arena_alloc(&run->arena, 1, sizeof *x + n * sizeof *x->times);
+    set_unit(run, i);
+    x->cost = run->costs[i];
+    x->mode = run->modes[i];
+    x->next = run->in_mode[i];
+    if (n) {
+        memcpy(x->bytes, run->bytes[i], sizeof x->bytes);
+        memcpy(x->times, run->times[i * n], n * sizeof *x->times);
+    }
+    run->in_mode[i] = x;
+}
+
+void pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
+                            enum pp_recompute mode)
+{
+    const struct pp_split_unit *x = run->in_mode[i];
+    size_t n = n_slices(run);
+    while (x && x->mode != mode)
+        x = x->next;
+    run->modes[i] = mode;
+    if (!x) {
+        find_unit(run, i);
+        return;
+    }
+    run->costs[i] = x->cost;
+    if (n) {
+        memcpy(run->bytes[i], x->bytes, sizeof x->bytes);
+        memcpy(run->times[i * n], x->times, n * sizeof *x->times);
+    }
+}
+
+void pp_split_units_init(struct pp_split_run *run)
+{
+    struct pp_arena *a = &run->arena;
+    size_t n = run->n_units;
+    run->costs = pp_arena_alloc(a, n, sizeof *run->costs);
+    run->modes = pp_arena_alloc(a, n, sizeof *run->modes);
+    run->in_mode = pp_arena_alloc(a, n, sizeof *run->in_mode);
+    if (run->simulated) {
+        run->times = pp_arena_alloc(a, n * n_slices(run), sizeof *run->times);
+        run->bytes = pp_arena_alloc(a, n, sizeof *run->bytes);
+    }
+    for (size_t i = 0; i < n; i++) {
+        run->modes[i] = run->request->recompute;
+        set_unit(run, i);
+        if (run->simulated)
+            set_state(run, i);
+    }
+}
