@@ -79,7 +79,7 @@ gives() {
     gives 6
     PP_FUZZ_SECONDS=7 gives 7
     PP_FUZZ_LONG=1 gives 600
-    PP_FUZZ_SOURCES=lib/data/packed gives 20
+    PP_FUZZ_SOURCES=lib/data/pack gives 20
 }
 
 @test "without git, seconds; in the suite slow, as long as the user says" {
