@@ -6,7 +6,7 @@
  * with q_rank, for queries. They have norms of their own, and then products
  * make heads of them. Only the last rope_dim elements of a query head rotate;
  * those of the keys come straight from the input, and all heads share them.
- * From QKV on everything is as in layer_attention, with values narrower or
+ * From QKV on everything is as in attention.c, with values narrower or
  * wider than keys.
  *
  * Tensor-parallel ranks divide the heads. All of them compute the latent
