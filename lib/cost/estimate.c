@@ -43,8 +43,8 @@ static double tokens_of(const struct pp_estimate *x)
     return (double)x->microbatch.tokens;
 }
 
-/* Returns the rows of a unit's products on one rank. Those of an encoder are
- * rows of its items. */
+/* Returns the rows of a unit's products on one rank. An encoder's are rows of
+ * its items. */
 static double rows_of(const struct pp_estimate *x, struct pp_unit_id u)
 {
     const struct pp_mesh *mesh = &language(x)->mesh;

@@ -40,7 +40,8 @@ struct pp_estimate {
 double pp_product_efficiency(double efficiency, double m, double n, double k);
 
 /* Sets the seconds of unit i per token of a whole microbatch and per attended
- * pair. Its times without tokens are spread over those of the microbatch. */
+ * pair. Its times without tokens are spread over the tokens of the microbatch.
+ */
 void pp_estimate_unit(const struct pp_estimate *x, size_t i,
                       struct pp_unit_seconds *s);
 

@@ -25,10 +25,10 @@
             memory##e12, {{size, near##e9, hop}, {0, card##e9, NETWORK}}, 2    \
     }
 
-/* Peaks and bandwidths of memory are those of data sheets: NVIDIA A100 (2021),
+/* Peaks and bandwidths of memory are from data sheets: NVIDIA A100 (2021),
  * H100 and H200 (2024), DGX B200 and B300, GB200, H20, L40S (2023), RTX PRO
- * 6000 Blackwell; AMD Instinct MI300X, MI325X and MI355X. Those that state
- * products with sparsity are halved. Memory is what nvidia-smi shows, or the
+ * 6000 Blackwell; AMD Instinct MI300X, MI325X and MI355X. Peaks of products
+ * with sparsity are halved. Memory is what nvidia-smi shows, or the
  * data sheet for AMD, less a reserve. Links of a node are the bandwidth of
  * rings in published runs of nccl-tests (NVIDIA nccl issues 212, 1374, 1442,
  * 1639; Azure AI benchmarking guide; S. Bekman, "Machine Learning

@@ -4,8 +4,8 @@
  *
  * Ranks lie in the levels of a machine in their order: with nodes of 8, ranks 0
  * to 7 are in one node. A level has what one rank reaches in one direction
- * through its own port: a link of the node, or a network card. Formulas are
- * those of rings as NCCL makes them (nccl/doc of nccl-tests, PERFORMANCE.md;
+ * through its own port: a link of the node, or a network card. Formulas are for
+ * rings as NCCL makes them (nccl/doc of nccl-tests, PERFORMANCE.md;
  * nccl/src/graph/tuning.cc), so n ranks that a ring visits in a node enter and
  * leave it by n cards. */
 #ifndef PP_COST_MACHINE_H
@@ -34,11 +34,11 @@ struct pp_machine {
     size_t n_levels; /* 0: all messages are free */
 };
 
-/* The known GPUs; the gpu of the last is NULL. Efficiency and links are those
- * of published measurements, the rest of data sheets. */
+/* The known GPUs; the gpu of the last is NULL. Efficiency and links are from
+ * published measurements, the rest from data sheets. */
 extern const struct pp_machine pp_machines[];
 
-/* Fills names with those of the table, and NULL at the end. */
+/* Fills names with the names of the table, and NULL at the end. */
 enum { PP_MAX_MACHINES = 24 };
 void pp_machine_names(const char *names[]);
 

@@ -43,7 +43,7 @@ struct pp_plan_unit {
     double frozen_flops; /* of fwd_flops: W lacks them (pp_flops) */
     struct pp_workspace workspace; /* for each row of a rank; without what a
                                       mode recomputes */
-    /* Those that stages use, in rising order of their bits. */
+    /* The modes that stages use, in rising order of their bits. */
     struct pp_plan_mode modes[PP_MOST_MODES];
 };
 
@@ -152,9 +152,9 @@ struct pp_plan {
     size_t n_components; /* 0 if the model is not divided */
 };
 
-/* Returns the places of all ranks: those of the components if they are apart,
- * else those of the mesh. An encoder without ranks of its own is on those of
- * the language model. */
+/* Returns the places of all ranks: of the components if they are apart, else of
+ * the mesh. An encoder without ranks of its own is on the ranks of the language
+ * model. */
 struct pp_layout pp_plan_layout(struct pp_plan p);
 
 /* Returns whether the last component is a generator. */

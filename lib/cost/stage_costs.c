@@ -35,7 +35,7 @@ static void add_seconds(struct pp_unit_seconds *to,
     }
 }
 
-/* The parameters of a unit on a rank, those of experts apart. dp cp ranks hold
+/* The parameters of a unit on a rank, experts' apart. dp cp ranks hold
  * the same dense parameters, and divide them; some ranks hold the same experts.
  */
 struct shares {
@@ -92,7 +92,7 @@ static bool has_links(const struct pp_plan *p)
     return p->machine && p->machine->n_levels > 0;
 }
 
-/* Finds the links of a stage: those of the machine, or the measured one. */
+/* Finds the links of a stage: the machine's, or the measured one. */
 static void find_links(struct pp_stage_costs *c, int stage)
 {
     const struct pp_plan *p = &c->plan;
@@ -403,7 +403,7 @@ void pp_stage_made(const struct pp_stage_costs *c, int stage,
     }
     if (buckets != PP_BUCKETS_LAYERS)
         return;
-    /* B makes those of the first unit last. */
+    /* B makes the gradients of the first unit last. */
     for (size_t i = 0; i < s->n_units; i++) {
         struct pp_stage_cost unit = {0};
         add_unit(c, stage, s->first_unit + i, &unit);

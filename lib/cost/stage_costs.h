@@ -11,7 +11,7 @@
 
 struct pp_stage_costs {
     struct pp_plan plan;
-    /* The first units are those of encoders whose items are counted, each up to
+    /* The first units belong to encoders whose items are counted, each up to
      * its end; 0: no more encoders. */
     size_t encoder_end[PP_MAX_ENCODERS];
     size_t language; /* the first unit of the language model */

@@ -82,7 +82,7 @@ enum { PP_MAX_TRAINERS = 8 };
 /* Returns the collectives that run beside the computation, as in pp_costs. */
 unsigned pp_trainer_beside(const struct pp_trainer *t, bool gpu);
 
-/* Fills names with those of the table, and NULL at the end. */
+/* Fills names with the names of the table, and NULL at the end. */
 void pp_trainer_names(const char *names[PP_MAX_TRAINERS]);
 
 /* Returns the trainer of that name, or NULL. A NULL name is pprun's. */

@@ -2,7 +2,7 @@
 /* trainer_bytes - the memory of a unit with other trainers, from the tensors
  * that their modules save: Megatron-LM core 0.14 with Transformer Engine 2;
  * torchtitan of August 2026; DeepSpeed's pipeline with modules of PyTorch.
- * Widths are those of pprun's saved tensors where both save the same. */
+ * Widths are as in pprun's saved tensors where both save the same. */
 #include "cost/trainer_bytes.h"
 
 #include <math.h>
@@ -86,7 +86,7 @@ static void find_saved(struct saved *s, const struct pp_shard *of,
 }
 
 /* Returns the bytes of a slot if it is kept from F on. Low-rank queries, keys
- * and values are those of the rank's own rows. */
+ * and values are of the rank's own rows. */
 static double bytes_of(const struct saved *s, size_t slot)
 {
     const struct pp_saved *x = &s->at[slot];

@@ -11,8 +11,9 @@
 #include "cost/plan.h"
 
 /* The size of a microbatch, or of a slice of it. Units of an encoder take its
- * own tokens and pairs: those with as many items, on the rank that has most
- * rows, as the plan assumes. If its items are not counted they are the same. */
+ * own tokens and pairs: of a microbatch with as many items, on the rank that
+ * has most rows, as the plan assumes. If its items are not counted they are the
+ * same. */
 struct pp_workload {
     double tokens, pairs;
     struct {
@@ -23,7 +24,8 @@ struct pp_workload {
 /* Returns that of tokens and pairs with as many items as the plan assumes. */
 struct pp_workload pp_workload_of(double tokens, double pairs);
 
-/* Several of them. Those of an encoder whose items are not counted are NULL. */
+/* Several of them. Workloads of an encoder whose items are not counted are
+ * NULL. */
 struct pp_workloads {
     double *tokens, *pairs;
     struct {
@@ -38,9 +40,9 @@ void pp_workloads_init(struct pp_workloads *l, size_t n, size_t n_encoders);
 void pp_workloads_finish(struct pp_workloads *l);
 
 /* Sets what units of an encoder take for so many rows on the rank that has
- * most, and the sum of the squares of those of each item. They change nothing
- * if the plan has no items for the encoder. Windows and chunks count as whole
- * items do. */
+ * most, and the sum of the squares of the rows of each item. They change
+ * nothing if the plan has no items for the encoder. Windows and chunks count as
+ * whole items do. */
 void pp_workloads_set_items(struct pp_workloads *l, size_t i, struct pp_plan p,
                             size_t encoder, double rows, double squares);
 

@@ -171,7 +171,7 @@ static const struct pp_split_row *best_at(const struct kind_search *x,
     return best;
 }
 
-/* Sorts places by their best rows; those without one are last. */
+/* Sorts places by their best rows; places without one are last. */
 static void sort_places(const struct kind_search *x, struct chunk_place *sorted)
 {
     double steps[N_PLACES];

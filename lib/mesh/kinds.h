@@ -14,8 +14,8 @@ enum { PP_MESH_KIND_CHUNKS = 4 };
 /* A comparison to make. Pointers are borrowed. */
 struct pp_mesh_contest {
     const struct pp_split_request *request; /* its kind is not read; n_chunks
-                                               and placement are those to keep
-                                               to, if has_ says so */
+                                               and placement are kept to if has_
+                                               says so */
     const struct pp_kind *const *kinds;     /* NULL-terminated */
     bool has_chunks, has_placement;
     bool orders; /* search orders from the best rows, and try B on the last

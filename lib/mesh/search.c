@@ -293,7 +293,7 @@ static void add_shape(struct mesh_search *x, const struct node *of,
 }
 
 /* Reports whether a kind is tried on a mesh: of a trainer with a list of kinds,
- * those. */
+ * the kinds in it. */
 static bool is_tried(const struct mesh_search *x, const struct pp_kind *k,
                      int pp)
 {
@@ -410,7 +410,7 @@ static void plan_row(struct pp_split_request *q, struct pp_arena *a,
     pp_split_plan_finish(&plan);
 }
 
-/* Returns what plans took that are like those of a node, or NULL. */
+/* Returns what plans like a node's took, or NULL. */
 static struct taken *taken_by(const struct mesh_search *x, const struct node *n)
 {
     for (size_t i = 0; i < x->taken.n; i++) {
@@ -723,7 +723,7 @@ static bool same_levels(const struct pp_machine *m, int a, int b)
     return same || a == b;
 }
 
-/* Reports whether an order differs from those before it on the axes of the
+/* Reports whether an order differs from the orders before it on the axes of the
  * mesh. */
 static bool is_new_order(struct pp_mesh m)
 {
@@ -753,7 +753,8 @@ static bool is_new_order(struct pp_mesh m)
 
 enum { N_TP_FIRST = 6 }; /* orders with tp fastest are the first */
 
-/* Adds the orders of a candidate that take other times than those before. */
+/* Adds the orders of a candidate that take other times than the orders before.
+ */
 static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
 {
     int first = x->p->fixed.order < 0 ? 0 : x->p->fixed.order;

@@ -3,10 +3,10 @@
  * recomputation with the shortest step on a cluster. Pure.
  *
  * Every mesh gets a lower bound of its step by its work and its memory, then
- * one for each kind of schedule, and those with the least are planned exactly
- * and simulated, the most promising first (branch and bound). What was not
- * planned has a bound, so the answer has a proved gap: to the best plan of the
- * space within the model of costs. */
+ * one for each kind of schedule, and the meshes with the least are planned
+ * exactly and simulated, the most promising first (branch and bound). What was
+ * not planned has a bound, so the answer has a proved gap: to the best plan of
+ * the space within the model of costs. */
 #ifndef PP_MESH_SEARCH_H
 #define PP_MESH_SEARCH_H
 
@@ -43,7 +43,7 @@ struct pp_mesh_problem {
     /* Model, types, trainer, machine, memory and length of sequences, and what
      * else all plans have. Its mesh, ranks, chunks, microbatch, kind, profile
      * and recomputation are not read; the mesh has the settings that meshes
-     * keep, such as those of experts. */
+     * keep, such as settings of experts. */
     const struct pp_split_request *request;
     int n_ranks;
     int64_t global_batch; /* sequences */
@@ -52,7 +52,7 @@ struct pp_mesh_problem {
     size_t n_rows;  /* meshes to find, the best ones; >= 1 */
     size_t n_plans; /* the most that are planned exactly */
     bool points;    /* also keep all meshes and plans for a picture */
-    bool promising; /* first those whose estimate is below these rows */
+    bool promising; /* first plans whose estimate is below these rows */
     /* Called now and then; returns whether to stop with the best so far. May be
      * NULL. */
     bool (*progress)(void *ctx, size_t n_meshes, size_t n_plans, double best);
@@ -83,7 +83,7 @@ struct pp_mesh_point {
 
 struct pp_mesh_found {
     struct pp_arena arena;
-    struct pp_split_row *rows; /* those that fit, each the best found of its
+    struct pp_split_row *rows; /* plans that fit, each the best found of its
                                  mesh, by step */
     size_t n_rows, capacity;
     struct pp_split_row obvious; /* tp as large as a node, the fewest pipeline

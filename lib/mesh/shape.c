@@ -383,8 +383,8 @@ static void add_line(const struct layer_division *d, struct rank *r,
             (struct line){certain + left / cheapest, second / cheapest};
 }
 
-/* Adds the lines of a set of modes, at those prices where two modes cost the
- * same: other ones bound no better. */
+/* Adds the lines of a set of modes, at prices where two modes cost the same:
+ * other ones bound no better. */
 static void add_set(const struct layer_division *d, struct rank *r,
                     unsigned modes)
 {
@@ -417,7 +417,7 @@ static void add_sets(const struct layer_division *d, struct rank *r)
 }
 
 /* Returns the most layers of a rank in so many seconds; negative if it cannot
- * even have those that are there for certain. */
+ * even have the layers that are there for certain. */
 static double room_of(const struct rank *r, double seconds)
 {
     double most = -1, certain = 0;

@@ -14,7 +14,7 @@
 /* Units of one kind: alike in all that they take and keep. */
 struct pp_mesh_class {
     size_t unit;  /* the first of them */
-    size_t count; /* of those that are neither the first nor the last unit */
+    size_t count; /* of units that are neither the first nor the last */
     bool layer;   /* has modes of recomputation */
 };
 
@@ -23,7 +23,7 @@ enum { PP_MESH_BUCKETS = 4096 }; /* of a hash table */
 struct pp_mesh_classes {
     struct pp_arena *arena;
     struct pp_mesh_class *all;
-    size_t n, first, last; /* those of the first and of the last unit */
+    size_t n, first, last; /* classes of the first and of the last unit */
     size_t main;           /* the layers that take most together */
     size_t before, after;  /* units before them and after them; before has all
                               units if others are among them */

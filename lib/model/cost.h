@@ -124,7 +124,7 @@ int pp_live_microbatches(int n_ranks, int n_chunks, bool v, int stage,
                          int n_microbatches);
 
 /* Recomputation: I recomputes, once, what F did not keep; W recomputes nothing.
- * Selective and full are those of V. Korthikanti et al., "Reducing Activation
+ * Selective and full are as in V. Korthikanti et al., "Reducing Activation
  * Recomputation in Large Transformer Models", MLSys 2023, but attention keeps
  * no scores in any set. The other names are of parts, as Megatron-LM's
  * --recompute-modules. No set recomputes the last product of a block that no

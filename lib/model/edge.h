@@ -12,8 +12,8 @@
 
 #include "model/shard.h"
 
-/* The kinds of rows. A component has those of its number: patches with class
- * tokens, or tokens. Features of encoder k are PP_ROWS_FEATURES + k. */
+/* The kinds of rows. Rows number c are the rows of component c: patches with
+ * class tokens, or tokens. Features of encoder k are PP_ROWS_FEATURES + k. */
 enum {
     PP_ROWS_TOKENS = PP_LANGUAGE,
     PP_ROWS_GENERATED = PP_GENERATOR,
@@ -41,8 +41,8 @@ struct pp_edge {
     size_t width; /* elements of a row */
 };
 
-/* A stage passes on rows of one kind, or features of encoders, those of one
- * encoder behind those of another. n is 0 if nothing passes. */
+/* A stage passes on rows of one kind, or features of encoders, one encoder's
+ * behind another's. n is 0 if nothing passes. */
 struct pp_edges {
     size_t n;
     struct pp_edge at[PP_MAX_ENCODERS];

@@ -16,16 +16,16 @@ struct pp_expert_loads {
     size_t n_experts; /* 0: not known */
     double *tokens;   /* (n_experts) */
     /* (pp_n_divisors(n_experts)) If so many ranks divide the experts, each
-     * divisor in turn, those at the rank with most, summed over microbatches.
-     */
+     * divisor in turn, the rows at the rank with most, summed over
+     * microbatches. */
     double *fullest;
 };
 
 /* Returns the number of divisors of n > 0. */
 size_t pp_n_divisors(size_t n);
 
-/* Returns how many microbatches go through a layer of experts at a time: those
- * of the data-parallel ranks that divide them. */
+/* Returns how many microbatches go through a layer of experts at a time: the
+ * microbatches of the data-parallel ranks that divide them. */
 size_t pp_expert_group(const struct pp_mesh *x);
 
 /* Adds the tokens (n_experts) of a microbatch. */

@@ -42,7 +42,7 @@ FAMILY(llama, "Llama", PP_PART_GATED_MLP,
 FAMILY(mistral, "Mistral", PP_PART_GATED_MLP,
        "kv=8 longest=max_position_embeddings|131072 span=4096 typed=0 "
        "pattern=1 qkv_bias=0 o_bias=0 mlp_bias=0");
-/* Windows are those of layers without rotary positions. */
+/* Layers without rotary positions have the windows. */
 FAMILY(smollm3, "SmolLM3", PP_PART_GATED_MLP,
        "kv=4 longest=max_position_embeddings|32768 theta=2000000 "
        "tied=tie_word_embeddings|1 span=0 reach=use_sliding_window?wide:0 "

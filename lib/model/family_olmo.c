@@ -44,8 +44,7 @@ const struct pp_family pp_family_olmo2 = {
     .only_after = true,
 };
 
-/* Team OLMo, "Olmo 3", 2025. Scaled positions are those of full layers alone.
- */
+/* Team OLMo, "Olmo 3", 2025. Full layers alone have scaled positions. */
 const struct pp_family pp_family_olmo3 = {
     .model_type = "olmo3",
     .architecture = "Olmo3ForCausalLM",

@@ -7,7 +7,7 @@
 #define ROUTER                           \
     "sigmoid=1 score_bias=1 two_best=1 " \
     "groups=n_group|1 kept=topk_group|1 "
-/* All names but those of the router and the shared experts. */
+/* All names but the router's and the shared experts'. */
 #define NAMES                                                    \
     PP_NAMES_NORMS_BEFORE, PP_NAMES_ATTENTION, PP_NAMES_QK_NORM, \
         PP_NAMES_ATTENTION_BIASES, PP_NAMES_GATED_MLP,           \

@@ -3,7 +3,7 @@
  * Recognition via Large-Scale Weak Supervision", 2022), as a part of
  * Qwen2-Audio: two convolutions, stored positions, and no bias of keys. That of
  * Qwen2.5-Omni (Xu et al., "Qwen2.5-Omni Technical Report", 2025) computes its
- * positions, which are those in a chunk of a clip. */
+ * positions, which count within a chunk of a clip. */
 #include "model/parts.h"
 
 static const struct pp_names names = {

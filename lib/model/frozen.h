@@ -16,11 +16,11 @@
 void pp_roles_of(const bool *frozen, size_t n, size_t second, size_t joined,
                  enum pp_role *roles);
 
-/* Fills those of a model. */
+/* Fills the roles of a model. */
 void pp_model_roles(const struct pp_model *m, const bool *frozen,
                     enum pp_role *roles);
 
-/* Fills frozen[i] for n units: those of an encoder that do not run. Returns
+/* Fills frozen[i] for n units: units of an encoder that do not run. Returns
  * whether there are any. */
 bool pp_freeze_idle(const struct pp_model *m, bool *frozen);
 

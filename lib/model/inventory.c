@@ -125,8 +125,8 @@ double pp_model_estimate(const struct pp_model *m)
     return sum;
 }
 
-/* Returns the operations of the products of a row, of those that are trained or
- * of the others. The ranks of an encoder that divide its tensors have the same
+/* Returns the operations of the products of a row, of trained products or of
+ * the others. The ranks of an encoder that divide its tensors have the same
  * rows. */
 static double products_of(const struct pp_shard *s, struct pp_unit_id u,
                           bool trained)

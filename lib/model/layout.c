@@ -300,7 +300,7 @@ void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
     int component = pp_layout_component(l, row);
     bool encodes = pp_layout_encodes(l, component);
     if (encodes && (size_t)component != encoder)
-        return; /* those of the other one are not on this rank */
+        return; /* features of the other one are not on this rank */
     pp_layout_makers(l, encoder, &lanes);
     n->merge = merge;
     n->states = states;

@@ -17,7 +17,8 @@
 #include "model/mesh.h"
 
 /* A part of the model with a mesh of its own. Its rows are first_row to
- * first_row + mesh.pp - 1. Its ranks are first_rank and those that follow. */
+ * first_row + mesh.pp - 1. Its ranks are first_rank and the ranks that follow.
+ */
 struct pp_layout_component {
     struct pp_mesh mesh;
     int first_rank, first_row;
@@ -31,7 +32,7 @@ struct pp_layout {
     bool generates; /* the last one is a generator behind the language model */
 };
 
-/* Returns the component of the language model, which has the tokens. Those
+/* Returns the component of the language model, which has the tokens. Components
  * before it are encoders. */
 static inline const struct pp_layout_component *
 pp_layout_language(const struct pp_layout *l)
@@ -126,8 +127,8 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
 /* Returns the ranks that divide the images of an encoder, whose number in the
  * model is that of its component if it has one of its own. Sets the
  * microbatches whose images they divide at once: on the language model's ranks
- * those of PP_GROUP_FEATURES, else one of each of its data-parallel ranks. Each
- * may be several ranks that divide the tensors of the encoder:
+ * the ranks of PP_GROUP_FEATURES, else one of each of its data-parallel ranks.
+ * Each may be several ranks that divide the tensors of the encoder:
  * pp_layout_encoder_tp returns how many. */
 size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
                         size_t *lanes);
@@ -143,14 +144,14 @@ void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
 struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
                               bool is_encoder);
 
-/* Returns the bytes that the busier end of a bridge sends or takes, over those
- * of the features of a rank of the encoder; 1: there is no bridge. Each of
- * these ranks gets all its gradients, so that those of a feature are sent to as
- * many as divide tensors. */
+/* Returns the bytes that the busier end of a bridge sends or takes, over the
+ * bytes of the features of a rank of the encoder; 1: there is no bridge. Each
+ * of these ranks gets all its gradients, so that the gradients of a feature are
+ * sent to as many ranks as divide tensors. */
 double pp_layout_busier_end(const struct pp_layout *l, int component);
 
 /* Sets what the tables of a rank of that row have of the images of an encoder.
- * merge: pp_vision_merge_any; states: those of the encoder in a feature;
+ * merge: pp_vision_merge_any; states: the encoder's states in a feature;
  * features: the most of an encoder with a mesh of its own, on one rank. */
 struct pp_table_counts;
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,

@@ -3,7 +3,7 @@
  * Low-Rank Adaptation of Large Language Models", ICLR 2022). A product y = W x
  * of such a model is W x + scale B A x, with A (rank, in) and B (out, rank). A
  * and B are trained, and everything else is frozen. Names, defaults and first
- * values are those of PEFT (huggingface/peft). Pure.
+ * values are as in PEFT (huggingface/peft). Pure.
  *
  * A and B are rows of the unit's table of tensors, beside the row of W. Of a
  * product whose outputs are divided, ranks divide the rows of B and all have A;
@@ -73,7 +73,7 @@ void pp_lora_tensors(const struct pp_lora *l, struct pp_tensor_info *table);
  * adapters, and the layer is trained. */
 bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot);
 
-/* Sets frozen[i] for the units without adapters, beside those that are frozen
+/* Sets frozen[i] for the units without adapters, beside units that are frozen
  * anyway and get none. Fails with PP_EXIT_INPUT if the model or a target cannot
  * have adapters, if a target names no product, or if no adapter is left. The
  * model has adapters, and no roles yet. */

@@ -40,7 +40,7 @@ static bool divides_kv_heads(const struct pp_model *m, size_t tp)
             pp_family_of(m->architecture)->names->layer[PP_P_K]);
 }
 
-/* Returns the most tensor-parallel ranks below those of x that can divide the
+/* Returns the most tensor-parallel ranks, fewer than x has, that can divide the
  * model. */
 static size_t fewer_ranks(const struct pp_mesh *x, const struct pp_model *m)
 {
@@ -104,8 +104,8 @@ size_t pp_mesh_all_expert_rows(const struct pp_mesh *x,
 }
 
 /* Returns the most rows that experts keep. A microbatch is on cp ranks. All
- * rows that experts keep of it may be on those of one group, or with padding on
- * each rank. A row more for each token is room for rounding up. */
+ * rows that experts keep of it may be on the ranks of one group, or with
+ * padding on each rank. A row more for each token is room for rounding up. */
 static double most_kept(const struct pp_mesh *x, const struct pp_model *m)
 {
     double most = (double)pp_mesh_all_expert_rows(x, m);
@@ -299,7 +299,7 @@ const char *const pp_cp_exchange_names[] = {[PP_CP_GATHER] = "gather",
 const char *const pp_expert_drop_names[] = {
     [PP_DROP_POSITION] = "position", [PP_DROP_PROBS] = "probs", NULL};
 
-/* Checks that the heads divide by the context-parallel ranks if those exchange
+/* Checks that the heads divide by the context-parallel ranks if these exchange
  * heads. An error carries the setting cp-exchange. */
 static int check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                           struct pp_err *err)

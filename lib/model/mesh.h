@@ -32,7 +32,7 @@ enum pp_axis { PP_AXIS_TP, PP_AXIS_CP, PP_AXIS_DP, PP_AXIS_PP, PP_N_AXES };
 
 /* How context-parallel ranks exchange the keys and values of their parts. */
 enum pp_cp_exchange {
-    PP_CP_GATHER, /* every rank gathers those of all */
+    PP_CP_GATHER, /* every rank gathers the keys and values of all */
     PP_CP_A2A,    /* all-to-all: every rank gets a share of the heads */
     PP_CP_RING,   /* they go round from rank to rank */
     PP_N_CP_EXCHANGES
@@ -42,7 +42,7 @@ extern const char *const pp_cp_exchange_names[PP_N_CP_EXCHANGES + 1];
 /* The tokens that an expert with a capacity keeps. */
 enum pp_expert_drop {
     PP_DROP_POSITION, /* the first ones */
-    PP_DROP_PROBS,    /* those with the largest weights */
+    PP_DROP_PROBS,    /* the choices with the largest weights */
     PP_N_EXPERT_DROPS
 };
 extern const char *const pp_expert_drop_names[PP_N_EXPERT_DROPS + 1];
@@ -54,8 +54,8 @@ struct pp_mesh {
                              dictionary. 0: tp changes fastest, pp slowest */
     bool whole_state;     /* every rank has the whole state of the optimizer,
                              and not a part of it (ZeRO-1) */
-    bool divided_weights; /* ranks divide the weights too, and gather those of a
-                             stage while it is used (ZeRO-3) */
+    bool divided_weights; /* ranks divide the weights too, and gather the
+                             weights of a stage while it is used (ZeRO-3) */
     int resident; /* with divided weights: most stages of a rank that are whole
                      at once; 0: all */
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
@@ -75,7 +75,7 @@ struct pp_mesh {
                        no mesh of its own there */
 };
 
-/* Fills axes with those of the mesh, fastest first. */
+/* Fills axes with the axes of the mesh, fastest first. */
 void pp_mesh_axes(const struct pp_mesh *x, enum pp_axis axes[PP_N_AXES]);
 
 /* The text of an order: "tp-cp-dp-pp". pp_mesh_read_order returns false if text
@@ -135,7 +135,7 @@ static inline bool pp_mesh_is_exact(const struct pp_mesh *x)
 enum { PP_MOST_A2A_RANKS = 1024, PP_MOST_EXPERT_RANKS = 1024 };
 
 /* Return the most rows of experts that may come to a rank for each of its
- * tokens, if no expert has a capacity, and those that it has room for at a
+ * tokens, if no expert has a capacity, and the rows that it has room for at a
  * time: a token has a row at each of its experts. */
 size_t pp_mesh_all_expert_rows(const struct pp_mesh *x,
                                const struct pp_model *m);
@@ -154,7 +154,7 @@ struct pp_elements {
     uint64_t owned;
 };
 
-/* The weights, and those among them that have gradients and optimizer states:
+/* The weights, and the part of them that has gradients and optimizer states:
  * none in a frozen unit. */
 struct pp_held {
     struct pp_elements all, trained;
@@ -200,7 +200,7 @@ static inline size_t pp_mesh_owners(const struct pp_mesh *x)
     return x->whole_state ? 1 : (size_t)x->dp * (size_t)x->cp;
 }
 
-/* Returns the elements that a rank owns of those that it holds. */
+/* Returns how many of its elements a rank owns. */
 static inline double pp_mesh_own(const struct pp_mesh *x, struct pp_elements h)
 {
     double experts =

@@ -143,7 +143,7 @@ struct pp_vision {
     size_t merge;                /* patches merged into one token */
     bool class_token, class_out; /* the language model gets the class token */
     size_t n_states; /* hidden states that the projector reads; 0: one */
-    /* Those before the last one of several; 0 is what the first layer reads.
+    /* States before the last one of several; 0 is what the first layer reads.
      * And the place of each in a message, in the projector's order: 0 is the
      * last one, which the others follow as they ascend. */
     struct pp_layer_set kept;
@@ -153,7 +153,7 @@ struct pp_vision {
     double norm_eps;
     size_t window; /* features each way of a window, or 0 */
     size_t chunk;  /* of audio: rows that convolutions and attention do not
-                      leave; 0: those of a clip */
+                      leave; 0: the rows of a clip */
     struct pp_layer_set windowed;
     size_t patches;     /* per image: as configured, or a common size */
     bool fixed_size;    /* all images have this size */
@@ -248,7 +248,7 @@ struct pp_model {
     const struct pp_lora *lora;        /* its adapters; borrowed; or NULL */
     bool maps; /* matrices of frozen products are mapped (tensor.h) */
     const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
-                                  tower has those of the whole model */
+                                  tower has the roles of the whole model */
     /* A generator: a language model of its own behind this one, whose units
        follow; or NULL. Borrowed. It has no encoder, and no tied head. */
     const struct pp_model *generator;
@@ -341,8 +341,8 @@ static inline bool pp_model_has_encoder(const struct pp_model *m)
     return pp_model_n_encoders(m) > 0;
 }
 
-/* Number units in data order: those of each encoder, embedding, layers, norm,
- * layers for multi-token prediction, head; then those of a generator.
+/* Number units in data order: each encoder's, embedding, layers, norm, layers
+ * for multi-token prediction, head; then the generator's.
  * pp_component_first returns the number of the first unit of a component, or
  * with PP_N_COMPONENTS that of all units; pp_component_n_units returns 0 for a
  * component that the model does not have. */
@@ -453,7 +453,7 @@ enum pp_recompute {
     PP_AGAIN_EXPERT_ACT = 1 << 7, /* the same of the experts that tokens choose
                                    */
     PP_AGAIN_EXPERTS = 1 << 8,
-    /* Whatever needs no product but those of attention; the layer keeps x, q,
+    /* Whatever needs no product but attention's; the layer keeps x, q,
      * k, v, the sum after attention, gate and up. */
     PP_RECOMPUTE_SELECTIVE = PP_AGAIN_NORMS | PP_AGAIN_ATTENTION |
                              PP_AGAIN_MLP_ACT | PP_AGAIN_EXPERT_ACT,
@@ -469,8 +469,8 @@ struct pp_flops {
     double per_token, per_pair;
     size_t window;       /* of the pairs; 0: none */
     double per_any_pair; /* of all pairs, whatever the window */
-    bool chunked;        /* the window is a chunk: a token attends those before
-                            it in its own */
+    bool chunked;        /* the window is a chunk: a token attends the tokens
+                            before it in its own */
     double frozen; /* of the products for a token: W lacks so many, of a unit
                       that trains adapters alone */
 };
@@ -517,11 +517,11 @@ struct pp_unit_row {
     enum pp_unit_kind kind;
     struct pp_unit_costs costs;
     struct pp_workspace workspace;
-    /* The members of pp_flops beside those of costs. */
+    /* The members of pp_flops beside the members of costs. */
     size_t window;
     double per_any_pair;
     bool chunked;
-    /* Parameters of experts, and those that tensor-parallel ranks do not
+    /* Parameters of experts, and parameters that tensor-parallel ranks do not
      * divide, which are norms, biases and routers. */
     uint64_t experts, whole;
 };
@@ -537,7 +537,7 @@ enum pp_estimated {
 struct pp_unit_table {
     const char *architecture;
     const struct pp_unit_row *rows;
-    size_t n, n_first; /* all units, and those before the first layer */
+    size_t n, n_first; /* all units, and units before the first layer */
     bool of_elements;  /* bytes of rows are elements of the model's type */
     enum pp_estimated estimated;
     const char *left_out; /* parts that the table lacks; or NULL */
@@ -563,7 +563,7 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u);
  * keeps the units, query heads per key head, biases, QK-norm, the RoPE type and
  * tying; it reduces hidden, heads, widths and vocabulary. init_range becomes
  * large enough for attention to matter at that width. tp ranks that divide the
- * tensors of *m can divide those of the result. It keeps at least `share` key
+ * tensors of *m can divide the result's. It keeps at least `share` key
  * heads, so that ranks can exchange them. */
 void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share);
 

@@ -117,8 +117,8 @@ struct pp_family {
     const char *model_type;   /* "llama"; NULL: an encoder */
     const char *architecture; /* "LlamaForCausalLM" */
     const char *config;  /* definitions of manifest/formula.h that differ from
-                            those of all (manifest/config_family.c); NULL: an
-                            encoder */
+                            the definitions of all families
+                            (manifest/config_family.c); NULL: an encoder */
     const char *scoring; /* "LlamaForSequenceClassification", or NULL */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
@@ -153,7 +153,7 @@ bool pp_fqn_is_head(const char *fqn);
 const char *pp_embedding_name(const struct pp_model *m);
 const char *pp_head_name(const struct pp_model *m);
 
-/* The families, and those of encoders. */
+/* The families of language models, and of encoders. */
 #define PP_FAMILY_TABLE(id, table) \
     extern const struct pp_family pp_family_##table;
 PP_FAMILIES(PP_FAMILY_TABLE)

@@ -23,7 +23,7 @@ enum pp_rope_type {
 struct pp_rope {
     enum pp_rope_type type;
     double theta;
-    bool odd;      /* exponents count one element less than those that rotate */
+    bool odd;      /* exponents count one element less than rotate */
     double factor; /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double original_max_position;             /* llama3, yarn, longrope */

@@ -190,7 +190,7 @@ static void set_sums(const struct pp_model *m, struct pp_saved *out)
     out[PP_S_DMID] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
     out[PP_S_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
     /* Nothing reads the first sum of parallel blocks again, and its gradient is
-     * DY. Those of the norm that they share add up. */
+     * DY. Gradients of the norm that they share add up. */
     if (pp_family_of(m->architecture)->parallel) {
         out[PP_S_MID].block = out[PP_S_DMID].block = PP_SAVED_WORKSPACE;
         out[PP_S_DMID].width = 0;

@@ -2,8 +2,8 @@
 /* shard - what one rank has of a model: the sizes of its part, and what its
  * units save between forward and backward. Pure.
  *
- * A model is what config.json says, and nobody changes it; its sizes are those
- * of the whole model. A shard says which ranks divide it. */
+ * A model is what config.json says, and nobody changes it; its sizes are the
+ * whole model's. A shard says which ranks divide it. */
 #ifndef PP_MODEL_SHARD_H
 #define PP_MODEL_SHARD_H
 
@@ -30,8 +30,8 @@ struct pp_shard {
     /* (n_layers) Only costs read it: the rows of experts at the fullest
      * expert-parallel rank over the mean. Borrowed. NULL: all are 1. */
     const double *skew;
-    /* Tensor-parallel ranks do not divide the rows between products: those of
-       an encoder have all rows of their images. */
+    /* Tensor-parallel ranks do not divide the rows between products: an
+       encoder's have all rows of their images. */
     bool whole_rows;
 };
 
@@ -120,8 +120,8 @@ static inline size_t pp_shard_shared_columns(const struct pp_shard *s)
     return s->model->moe.shared / pp_shard_tp(s);
 }
 
-/* Returns the ranks whose rows a router and the experts see together, as those
- * of a product. */
+/* Returns the ranks whose rows a router and the experts see together, as for a
+ * product. */
 static inline size_t pp_shard_routed_ranks(const struct pp_shard *s)
 {
     return pp_mesh_has_whole_experts(&s->mesh) ? 1 : pp_shard_row_ranks(s);
@@ -185,7 +185,7 @@ struct pp_saved {
                           element type */
     size_t offset;     /* values per token before it in the unit's block: with
                           T tokens the tensor begins at offset * T */
-    size_t statistics; /* how many of those are statistics */
+    size_t statistics; /* how many of these bytes are statistics */
 };
 
 #define PP_MAX_SAVED PP_N_LAYER_SAVED
@@ -215,13 +215,13 @@ struct pp_experts_room {
     size_t product; /* inputs or outputs of the experts, or their gradients */
     size_t act;     /* gradients of activations */
     size_t again;   /* activations of a further round, and their gradients */
-    size_t logits;  /* accumulated type, and those below; also loads */
+    size_t logits;  /* accumulated type, like the members below; also loads */
     size_t weights, other_weights;
     size_t arrivals;     /* the places of rows of other ranks */
-    size_t choices;      /* with a capacity: those of all ranks that divide the
-                            tokens */
+    size_t choices;      /* with a capacity: the choices of all ranks that
+                            divide the tokens */
     size_t counts;       /* 32-bit integers, whatever the rows: tokens of each
-                            expert by rank, twice, and those that each keeps */
+                            expert by rank, twice, and the tokens that each keeps */
     size_t rows, values; /* the rows of experts, rounded up, and their elements
                             in one of the products */
 };

@@ -154,8 +154,8 @@ enum pp_layer_saved {
     PP_S_DSINKS,    /* GRAD_W: gradients of sinks by each token, NH or 0. Linear
                        attention has that of its norm here, and that of its
                        convolution in DQK_NORM */
-    /* With experts, width is that of an expert, and GATE_UP, ACT and DGATE_UP
-     * are those of the shared expert. */
+    /* With experts, width is an expert's, and GATE_UP, ACT and DGATE_UP are the
+     * shared expert's. */
     PP_S_PROBS,           /* ACT_I: n_experts */
     PP_S_ROUTING,         /* ACT_W: three int32_t for each of top_k, as many
                              values */

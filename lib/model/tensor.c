@@ -284,7 +284,8 @@ struct owned {
 };
 
 /* Owner k of `size` that share a tensor is number offset + k * step of the
- * ranks. Those of one piece, which count, are first + i * each for holder i. */
+ * ranks. Owners of one piece, which count, are first + i * each for holder i.
+ */
 struct owners {
     size_t size, step, offset;
     size_t first, each;

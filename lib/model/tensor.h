@@ -13,8 +13,8 @@
 /* Size of the longest fully qualified name or tensor name, with its NUL. */
 #define PP_FQN_TEXT 96
 
-/* The names of a generator's units and tensors begin with it, and those of its
- * connector go on with the other. */
+/* The names of a generator's units and tensors begin with it, and the
+ * connector's go on with the other. */
 #define PP_GENERATOR_PREFIX "generator."
 #define PP_CONNECTOR_PREFIX "connector."
 
@@ -77,9 +77,9 @@ static inline bool pp_tensor_changes(const struct pp_tensor_info *t)
 
 /* The tensors of a unit are the rows of its table. Rows of several tensors come
  * last and have as many tensors each: the tensors of number 0 follow each other
- * in the order of the rows, then those of number 1, and so on. So the matrices
- * of one expert are adjacent, and every tensor has a slot, which is its row if
- * no row stands for several. */
+ * in the order of the rows, then the tensors of number 1, and so on. So the
+ * matrices of one expert are adjacent, and every tensor has a slot, which is
+ * its row if no row stands for several. */
 
 /* Returns the number of slots of a table of n rows. */
 size_t pp_table_slots(const struct pp_tensor_info *table, size_t n);
@@ -118,7 +118,7 @@ struct pp_holders {
     size_t ep;       /* divides n and the tensors of a row; 0 is 1 */
     bool whole_state;
     /* For pp_owned_most: the tensors of the other rows are not divided into
-     * pieces. Those who hold them are all ranks, of every piece: rank t of
+     * pieces. All ranks hold every piece of them: rank t of
      * holder i is number i tp + t. */
     bool over_tp;
 };

@@ -137,8 +137,8 @@ static size_t exchanged(const struct pp_shard *s, const struct pp_workspace *w,
         return 2 * (heads * (m->head_dim + 2 * pp_model_v_dim(m)) *
                         b->element_bytes +
                     w->keys);
-    /* Keys and values of a rank and of the next, gradients of both, and those
-     * that arrive. */
+    /* Keys and values of a rank and of the next, gradients of both, and
+     * gradients that arrive. */
     if (x->cp_exchange == PP_CP_RING)
         return times(5, w->keys);
     /* Keys and values of all ranks by rank, the same by sequence, and their
@@ -147,9 +147,9 @@ static size_t exchanged(const struct pp_shard *s, const struct pp_workspace *w,
 }
 
 /* The head has blocks of logits, and of rows of its input and their gradients;
- * and the log-probability of every row, or for an exact loss also those of all
- * context-parallel ranks. Rows are tokens of all tensor-parallel ranks: tp of
- * them count as one of this rank. */
+ * and the log-probability of every row, or for an exact loss also of every row
+ * of all context-parallel ranks. Rows are tokens of all tensor-parallel ranks:
+ * tp of them count as one of this rank. */
 static void add_head_scratch(const struct pp_shard *s,
                              const struct pp_backend *b, struct pp_workspace *w)
 {
@@ -166,9 +166,9 @@ static void add_head_scratch(const struct pp_shard *s,
     w->row = times(tp, plus(outputs, 2 * m->hidden) * b->element_bytes);
 }
 
-/* Ranks that divide images exchange features: those of the images of a rank,
- * which are at most all tokens of a microbatch if the images are, and those of
- * its tokens. The embedding also reads the former. */
+/* Ranks that divide images exchange features: the features of the images of a
+ * rank, which are at most all tokens of a microbatch if the images are, and the
+ * features of its tokens. The embedding also reads the former. */
 static void add_features(const struct pp_shard *s, const struct pp_backend *b,
                          struct pp_workspace *w)
 {
@@ -304,7 +304,7 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
 
 size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 {
-    /* Keys and values with those of the context, and their gradients. */
+    /* Keys and values, also of the context, and their gradients. */
     size_t before = quotient_up(context, (size_t)pp_mesh_sharers(x));
     return context ? 2 * (before + rows) : 0;
 }

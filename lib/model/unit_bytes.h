@@ -20,8 +20,8 @@ struct pp_backend {
 /* Returns the backend of a device for a precision. */
 struct pp_backend pp_backend_of(const struct pp_precision *p, bool is_host);
 
-/* Returns the rows of logits that the head computes at a time, and those that
- * need room: few tokens are one smaller block. */
+/* Returns the rows of logits that the head computes at a time, and the rows
+ * that need room: few tokens are one smaller block. */
 size_t pp_head_block_rows(const struct pp_backend *b, size_t vocab);
 size_t pp_head_room_rows(size_t block_rows, size_t tokens);
 
@@ -134,13 +134,14 @@ struct pp_table_counts {
 };
 
 /* Returns the values that a rank has room for when it adds gradients with
- * others: those that come in one round, so that the room does not grow with the
- * model. A round of a GPU receives up to 4 MiB of each rank, and 64 MiB in all:
- * at 50 GB/s 4 MiB take 80 us, several times what a launch takes. */
+ * others: the values that come in one round, so that the room does not grow
+ * with the model. A round of a GPU receives up to 4 MiB of each rank, and 64
+ * MiB in all: at 50 GB/s 4 MiB take 80 us, several times what a launch takes.
+ */
 size_t pp_sum_values(const struct pp_table_counts *c, bool is_host);
 
-/* Returns the bytes of the arrays of a microbatch on the host, and of those of
- * its integers that a GPU's kernels read. */
+/* Returns the bytes of the arrays of a microbatch on the host, and of its
+ * integers that a GPU's kernels read. */
 size_t pp_batch_host_bytes(size_t tokens, bool ahead);
 size_t pp_batch_device_bytes(size_t tokens, bool ahead);
 
@@ -156,7 +157,8 @@ size_t pp_scoring_bytes(size_t tokens);
 size_t pp_bridge_bytes(const struct pp_table_counts *c);
 
 /* Return the bytes of the arrays of the images of a microbatch with room for so
- * many tokens or features, on the host, and of those that a GPU's kernels read.
+ * many tokens or features, on the host, and of the arrays that a GPU's kernels
+ * read.
  */
 size_t pp_image_batch_bytes(size_t tokens, const struct pp_image_counts *c);
 size_t pp_image_batch_device_bytes(size_t tokens,
@@ -173,7 +175,8 @@ size_t pp_scoring_shared_bytes(size_t tokens);
 enum { PP_SCORES_PART = 256 };
 
 /* Returns the numbers that ranks add up after a step: one for each tensor, each
- * loss and each metric, those that every rank has, and one for each rank. */
+ * loss and each metric, the numbers that every rank has, and one for each rank.
+ */
 enum { PP_SHARED_NUMBERS = 13 };
 size_t pp_step_numbers(const struct pp_table_counts *c);
 
@@ -181,8 +184,8 @@ size_t pp_step_numbers(const struct pp_table_counts *c);
  * microbatches, the loss of another head, and sums of squares. */
 size_t pp_table_sums(const struct pp_table_counts *c);
 
-/* Returns the bytes of all tables of a rank. On a GPU they are those of the
- * device's memory, with the buffers of its queues. */
+/* Returns the bytes of all tables of a rank. On a GPU they are in the device's
+ * memory, with the buffers of its queues. */
 size_t pp_table_bytes(const struct pp_table_counts *c,
                       const struct pp_backend *b);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vision - the units of an encoder of images or audio, which come before those
- * of the language model: patches, a norm, the layers, a norm, and the
+/* vision - the units of an encoder of images or audio, which come before the
+ * units of the language model: patches, a norm, the layers, a norm, and the
  * projector, whose output tokens stand among the text tokens. Some encoders
  * have no norms. What is said of images holds for clips of audio. Pure.
  *
@@ -15,11 +15,11 @@
  * An encoder has its own number of tokens per image. Its operations,
  * activations and messages are given per token of the language model, and its
  * pairs per attended pair of the language model, with n_images images in a
- * sequence of seq_len tokens. So they add up with those of other units.
+ * sequence of seq_len tokens. So they add up with the costs of other units.
  *
  * Ranks that divide the tensors or the sequences of the language model divide
- * whole images, and all have the whole encoder. Sizes and operations are those
- * of the rank with most images: each of `sharers` ranks has 1 / sharers of the
+ * whole images, and all have the whole encoder. Sizes and operations are of the
+ * rank with most images: each of `sharers` ranks has 1 / sharers of the
  * tokens, and it runs pp_vision_rank_images of the images. An encoder may have
  * a mesh of its own, on other ranks or on these. Its `makers`, data-parallel
  * and context-parallel ranks, then divide the images of `lanes` microbatches,
@@ -150,8 +150,8 @@ bool pp_vision_is_rms(const struct pp_vision *v);
  * layer; what comes after it has weights but no gradients. */
 bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u);
 
-/* Reports whether the projector sorts features by the rank that takes them:
- * those of an encoder with a mesh of its own, if ranks divide tokens. */
+/* Reports whether the projector sorts features by the rank that takes them: an
+ * encoder's with a mesh of its own, if ranks divide tokens. */
 static inline bool pp_vision_sorts(const struct pp_image_load *l)
 {
     return !l->exchangers && l->sharers > 1;
@@ -182,7 +182,7 @@ size_t pp_vision_rank_images(const struct pp_image_load *l);
 size_t pp_vision_features(const struct pp_shard *s, size_t encoder);
 
 /* Turns a value for each row of the encoder and one for each pair of rows of an
- * image into those for each token and attended pair of the language model, on
+ * image into values for each token and attended pair of the language model, on
  * the rank with most images. */
 void pp_vision_scale(const struct pp_shard *s, size_t encoder, double c[2]);
 

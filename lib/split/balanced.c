@@ -16,11 +16,11 @@
 /* Returns true if a layout of Megatron-LM cannot put units i - 1 and i on
  * different stages.
  *
- * The units that a layout's E stands for come before the layers, and those that
- * its L stands for come after them. With multi-token prediction the norm goes
- * with the last layer, and all m are on one stage before L: the last chunk of a
- * rank other than the first. With one or two ranks only the last stage is left
- * for them. */
+ * The units that a layout's E stands for come before the layers, and the units
+ * that its L stands for come after them. With multi-token prediction the norm
+ * goes with the last layer, and all m are on one stage before L: the last chunk
+ * of a rank other than the first. With one or two ranks only the last stage is
+ * left for them. */
 static bool inseparable(const struct pp_split_request *q, size_t i)
 {
     const struct pp_model *m = q->shard.model;

@@ -38,13 +38,13 @@ struct pp_climb {
     size_t rank_work;        /* to add up the memory of a rank */
 };
 
-/* most: cuts beside those of one climb. */
+/* most: cuts beside the cuts of one climb. */
 void pp_climb_init(struct pp_climb *z, const struct pp_split_step *p,
                    size_t most);
 void pp_climb_finish(struct pp_climb *z);
 
 /* Climbs from a partition, if it may fit, with a limit of work. The cuts so far
- * give way to those of this climb. */
+ * give way to the cuts of this climb. */
 void pp_climb_from(struct pp_climb *z, const size_t *start, size_t work);
 
 /* Climbs from partitions on the way from start to one that needs little memory.

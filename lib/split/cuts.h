@@ -5,8 +5,8 @@
  * A path through the actions of a step passes, on each stage, some number of F,
  * I and W, and some messages after the stage. These numbers are the weights of
  * a cut. The makespan of any partition is at least the sum of its times, each
- * multiplied by its weight. Stages are those of one copy; the weights of the
- * other copy are added to them. */
+ * multiplied by its weight. Stages are the stages of one copy; the weights of
+ * the other copy are added to them. */
 #ifndef PP_SPLIT_CUTS_H
 #define PP_SPLIT_CUTS_H
 
@@ -20,7 +20,7 @@ struct pp_cuts {
                         before each unit */
     double *message; /* time of the message after each unit; 0 for the last */
     size_t n, most;  /* number of cuts, and their limit */
-    /* The cuts come in this order: those of the search, one along each row,
+    /* The cuts come in this order: cuts of the search, one along each row,
      * one for each row with detours, one for each row if it is slow, and means
      * of paths. These are the ends of the first four groups. */
     size_t n_from_search, n_with_rows, n_with_detours, n_with_slow;

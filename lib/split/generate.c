@@ -42,7 +42,7 @@ struct free_units {
 };
 
 /* Gives every stage an equal part of the work of free units, with a factor, and
- * the cheapest message. Units before are on the first stage, and those after on
+ * the cheapest message. Units before are on the first stage, and units after on
  * the last. */
 static void share_work(struct pp_cuts *x, struct free_units units,
                        const double *factor)

@@ -35,8 +35,8 @@ int pp_hybrid_parse(const char *pattern, struct pp_hybrid *h,
 int pp_hybrid_chunks(const struct pp_hybrid *h, size_t n_ranks, size_t n_chunks,
                      size_t *out, struct pp_err *err) PP_MUST_USE;
 
-/* Counts the layers of each of the n_ranks * n_chunks stages: those between
- * bars if there are bars, which exclude first and last; otherwise as
+/* Counts the layers of each of the n_ranks * n_chunks stages: the layers
+ * between bars if there are bars, which exclude first and last; otherwise as
  * pp_split_megatron. m->n_layers is the pattern's. */
 int pp_hybrid_split(const struct pp_hybrid *h, const struct pp_megatron *m,
                     size_t *counts, struct pp_err *err) PP_MUST_USE;

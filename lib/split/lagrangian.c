@@ -102,7 +102,7 @@ static double blend_bound(const struct pp_cuts *x, double best)
         .cost = pp_calloc(x->n, sizeof *z.cost)};
     if (rounds > MAX_ROUNDS)
         rounds = MAX_ROUNDS;
-    /* Start from equal shares of all cuts, and of those along rows, and from
+    /* Start from equal shares of all cuts, and of cuts along rows, and from
      * the last mean, which weighs all stages about alike. */
     set_shares(&z, 0, x->n);
     improve_shares(&z, rounds / 3, STEP, best, &bound);

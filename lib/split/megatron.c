@@ -3,7 +3,7 @@
  * its layers among its chunks. */
 #include "split/megatron.h"
 
-/* Finds the layers of each rank other than those with a given count. */
+/* Finds the layers of each rank other than ranks with a given count. */
 static int middle_layers(const struct pp_megatron *m, size_t *each,
                          struct pp_err *err)
 {

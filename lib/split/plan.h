@@ -6,7 +6,7 @@
  * schedule together with the costs and sizes of the model's units under it.
  * They are public so that tests can compare each with brute force.
  *
- * Bounds are as in split.h: those of one copy of the weights. */
+ * Bounds are as in split.h: of one copy of the weights. */
 #ifndef PP_SPLIT_PLAN_H
 #define PP_SPLIT_PLAN_H
 
@@ -39,7 +39,7 @@ struct pp_split_request {
     const struct pp_machine *machine; /* has the times of messages, if it has
                                          levels; NULL: the profile has them */
     int64_t n_ranks, n_chunks, n_microbatches; /* chunks: stages on each rank
-                                                  but those of encoders */
+                                                  but encoders' */
     enum pp_placement placement;
     const char *kind;    /* NULL: the usual kind for the placement, with the
                             next number of microbatches that it can run */
@@ -61,8 +61,8 @@ struct pp_split_request {
     bool fit_only;        /* with memory_bytes: any split that fits will do */
     bool brief;           /* search less for a short step, and for no bound */
     bool layout;          /* a layout of Megatron-LM must be able to say it */
-    /* Ranks with nothing but units of encoders; 0: no such ranks. Those of a
-     * second encoder follow those of the first, but it shares the only one. */
+    /* Ranks with nothing but units of encoders; 0: no such ranks. The second
+     * encoder's follow the first's, but it shares the only one. */
     int64_t encoder_ranks;
 
     /* Recomputation: one mode for all units, unless one of these is set. */
@@ -356,7 +356,7 @@ int pp_split_plan_fullest(const struct pp_split_plan *plan);
 bool pp_split_plan_fits(const struct pp_split_plan *plan);
 
 /* Changes to a request that does not fit. Each is sufficient alone, and the
- * least of those tried. */
+ * least that was tried. */
 struct pp_split_changes {
     bool even_experts; /* room for an even share of the rows of experts */
     enum pp_recompute recompute; /* none: none helps */

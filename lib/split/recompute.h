@@ -3,7 +3,7 @@
  * rank fits in memory and the step is as short as possible.
  *
  * A step is a longest path, and recomputation only lengthens its edges. So more
- * recomputation never shortens a step, and only minimal choices matter: those
+ * recomputation never shortens a step, and only minimal choices matter: choices
  * that fit, but do not fit if any stage recomputes less. Stages that share a
  * rank, directly or by copies of the weights, form a group; groups do not share
  * memory. The minimal choices of each group are enumerated. If every group has
@@ -23,9 +23,9 @@ struct pp_split_recompute {
     size_t n_modes; /* modes are 0 to n_modes - 1: each recomputes what the one
                        before it does, and more; >= 1 */
     void *ctx;
-    /* modes are those of the stages of one copy. fits returns true if the rank
-     * fits, which depends only on the modes of its stages. time returns the
-     * makespan. */
+    /* modes are the modes of the stages of one copy. fits returns true if the
+     * rank fits, which depends only on the modes of its stages. time returns
+     * the makespan. */
     bool (*fits)(void *ctx, const int *modes, int rank);
     double (*time)(void *ctx, const int *modes);
 };

@@ -36,8 +36,8 @@ int pp_split_plan_modes(struct pp_split_request *q, struct pp_split_plan *plan,
 void pp_split_row_plan(struct pp_split_request *q, struct pp_arena *a,
                        struct pp_split_row *row, struct pp_split_plan *plan);
 
-/* Orders rows: those that fit by their steps, then the others by what they
- * need, then those without a plan. */
+/* Orders rows: rows that fit by their steps, then the others by what they need,
+ * then rows without a plan. */
 int pp_split_row_compare(const void *a, const void *b);
 
 #endif
