@@ -162,7 +162,7 @@ static bool score_others(struct view *v)
     return true;
 }
 
-/* Appends a part of a sequence; it may be empty. Its keys are those of the
+/* Appends a part of a sequence; it may be empty. Its keys are the keys of the
  * whole sequence up to its last row, from row first_key on. */
 static bool view_part(struct view *v, const struct rows *r, int32_t first_key)
 {
@@ -198,7 +198,7 @@ static bool view_slice(struct view *v, uint32_t i)
     r.to = smaller(r.end, first + (int32_t)mb->tokens);
     if (r.from > r.start && r.from < smaller(r.to, r.start + r.n))
         mb->slice.context = (size_t)(r.from - r.start);
-    /* The keys of the context come before those of the slice. */
+    /* The keys of the context come before the keys of the slice. */
     int32_t row = v->b->cu_seqlens_padded[mb->n_sequences];
     int32_t key = mb->n_sequences ? row + (int32_t)mb->slice.context : 0;
     return view_part(v, &r, key);
@@ -248,15 +248,15 @@ static bool view_whole(struct view *v, uint32_t i)
 }
 
 /* Room for the arrays of spans: behind the rows of a rank, which are at most
- * half of those that the arrays of a microbatch have room for. A span has fewer
- * bounds than rows. */
+ * half of the rows that the arrays of a microbatch have room for. A span has
+ * fewer bounds than rows. */
 struct span_arrays {
     int32_t *cu, *cu_padded, *whole_cu, *whole_cu_padded;
     int32_t *order;
 };
 
-/* Takes room for the span's arrays, and fills its bounds. Its parts are those
- * from first_part on. */
+/* Takes room for the span's arrays, and fills its bounds. Its parts begin at
+ * first_part. */
 static void take_bounds(const struct pp_batch *b, struct span_arrays *at,
                         size_t first_part, struct pp_cp_span *s)
 {
@@ -281,7 +281,7 @@ static void take_bounds(const struct pp_batch *b, struct span_arrays *at,
     at->order += s->ranks > 1 ? s->keys.n : 0;
 }
 
-/* Adds the bounds of sequence i to those of whole sequences. */
+/* Adds the bounds of sequence i to the bounds of whole sequences. */
 static void add_whole(const struct pp_bin *bin, uint32_t i,
                       const struct span_arrays *at, struct pp_cp_span *s)
 {
@@ -362,7 +362,7 @@ static bool view_slices(struct view *v)
     return true;
 }
 
-/* Returns a microbatch without rows, whose arrays are those of b. */
+/* Returns a microbatch without rows, whose arrays are b's. */
 static struct pp_microbatch empty_view(const struct pp_batch *b,
                                        const struct pp_bin *v,
                                        const struct pp_batch_part *part)

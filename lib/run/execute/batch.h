@@ -106,7 +106,7 @@ int pp_batch_send(struct pp_batch *b, const struct pp_host_microbatch *host,
  * Labels are shifted inside their sequence: row t predicts position t + 1, and
  * the last row of a sequence predicts nothing. A row is scored if its label is
  * not -100. With score_all every row but the last one of a sequence is scored
- * and predicts the next input id, which may be in the next slice. Those with a
+ * and predicts the next input id, which may be in the next slice. Rows with a
  * label come first, so that the head multiplies them as it does in training.
  *
  * A context-parallel rank has two chunks of each sequence that is cut into 2 x

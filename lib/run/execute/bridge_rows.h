@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* bridge_rows - the way of rows between the ranks of a language model and those
- * of a generator that divide them in another way: pure functions of the index.
+/* bridge_rows - the way of rows between the ranks of a language model and the
+ * ranks of a generator that divide them in another way: pure functions of the
+ * index.
  *
  * Action k of the generator has the sequences of action k of the language model
  * on all its data-parallel ranks, the lanes. The generator's data-parallel
@@ -9,7 +10,7 @@
  * the rank that its middle falls to if all positions are divided equally. The
  * sequences of a rank follow each other as one microbatch, with the padding of
  * the packed data. Context-parallel and tensor-parallel ranks divide its rows
- * as those of any microbatch.
+ * as the rows of any microbatch.
  *
  * Every row of a sequence goes from one rank to one rank. A message has its
  * rows in the order of lanes, sequences and positions. */
@@ -25,7 +26,7 @@ struct pp_row_ranks {
 };
 
 /* The rank that has a row: its number in its row of the schedule; and the row
- * among those of the context-parallel rank. */
+ * among the rows of the context-parallel rank. */
 struct pp_row_place {
     size_t number, row;
 };
@@ -38,7 +39,7 @@ struct pp_row_place pp_row_place(const struct pp_row_ranks *r, size_t dp,
 
 struct pp_bridge {
     const struct pp_packed *packed;
-    uint64_t first, end; /* places of the microbatches (pp_packed_place); those
+    uint64_t first, end; /* places of the microbatches (pp_packed_place); places
                             that are not before end are empty */
     struct pp_row_ranks language, generator;
     bool generates; /* this rank is the generator's */
@@ -69,7 +70,7 @@ size_t pp_bridge_rows(const struct pp_bridge *b);
 void pp_bridge_bounds(const struct pp_bridge *b, size_t *bounds);
 
 /* Writes the place of each row of this rank in its messages, one after the
- * other. bounds has those of pp_bridge_bounds before and after. */
+ * other. bounds has the bounds of pp_bridge_bounds before and after. */
 void pp_bridge_places(const struct pp_bridge *b, size_t *bounds,
                       int32_t *places);
 

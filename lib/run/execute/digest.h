@@ -22,7 +22,7 @@ enum pp_digest_of {
     PP_DIGEST_N
 };
 
-/* The rows of a rank: those of its sequences and tokens. */
+/* The rows of a rank: of its sequences and tokens. */
 struct pp_digest_rows {
     const struct pp_packed *packed;
     size_t bin;

@@ -130,7 +130,7 @@ struct pp_scored {
 
 /* One execution of the row. Microbatch k is the bin at place first + k stride,
  * and empty if that is not before end. If the rank has no tokens (env.h), the
- * bins from there on are those of all data-parallel ranks of the language
+ * bins from there on are the bins of all data-parallel ranks of the language
  * model. */
 struct pp_pass {
     /* NULL: the loss of the next token. `step` has the counts of all passes of

@@ -221,7 +221,7 @@ static int take_metadata(const struct exec_work *w)
 }
 
 /* Layers are timed in F, I and W apart. With an objective the head makes
- * gradients in some forwards, and not in those of many rows. */
+ * gradients in some forwards, and not in forwards of many rows. */
 static bool is_at_once(const struct pp_exec *e, size_t place)
 {
     enum pp_at_once least =

@@ -30,8 +30,8 @@ int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                  struct pp_microbatch *mb, struct pp_host_microbatch *host,
                  struct pp_err *err) PP_MUST_USE;
 
-/* Returns the elements of its rows, or those of a slice of it, on an edge of
- * this rank. */
+/* Returns the elements of its rows, or of a slice of it, on an edge of this
+ * rank. */
 size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge);
 
@@ -42,7 +42,7 @@ size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage);
 struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a,
                                     size_t encoder);
 
-/* Returns the bridge between the ranks of the language model and those of a
+/* Returns the bridge between the ranks of the language model and the ranks of a
  * generator that divide rows in another way, in an action of either. */
 struct pp_bridge pp_exec_bridge(const struct pp_exec *e, struct pp_action a);
 
@@ -86,8 +86,9 @@ int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
 /* Finds where the output of a stage goes. */
 struct pp_passed pp_exec_output(const struct pp_exec *e, struct pp_action a);
 
-/* Finds the gradient of the output of a stage: the sum of those of its outputs,
- * in their order. No other stage reads them, so the first one has the sum. */
+/* Finds the gradient of the output of a stage: the sum of the gradients of its
+ * outputs, in their order. No other stage reads them, so the first one has the
+ * sum. */
 int pp_exec_join_gradients(const struct pp_exec *e, const struct pp_engine *on,
                            struct pp_action a, struct pp_passed *dy,
                            struct pp_err *err);

@@ -6,15 +6,15 @@
  *
  * Over a bridge, between components with meshes of their own, a SEND is a
  * message to every rank of the other row, and a RECV one from each, in the
- * order of those ranks. Each is what the receiver needs, perhaps nothing:
+ * order of the ranks. Each is what the receiver needs, perhaps nothing:
  * gradients go to every rank of the encoder that has the feature, but one of
  * them sends it. */
 #include "run/execute/exec_impl.h"
 
 #include "schedule/ir/deps.h"
 
-/* Returns the bytes of the rows of a message: those of this rank that the stage
- * before the boundary passes on. */
+/* Returns the bytes of the rows of a message: the rows of this rank that the
+ * stage before the boundary passes on. */
 static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* generated - the microbatch of a generator behind the language model: the same
  * rows with tokens of their own, or, if its ranks divide them in another way,
- * those that come over a bridge (bridge_rows.h). As of batch.h, every action
+ * rows that come over a bridge (bridge_rows.h). As of batch.h, every action
  * makes it again from the mapped index. */
 #ifndef PP_RUN_EXECUTE_GENERATED_H
 #define PP_RUN_EXECUTE_GENERATED_H
@@ -31,7 +31,7 @@ int pp_generated_init(struct pp_generated *g, struct pp_device *d,
 void pp_generated_finish(struct pp_generated *g);
 
 /* Fills g->view with the generator's tokens of a bin, or over a bridge with
- * those of this rank. env is that of the generator. b may be NULL. */
+ * this rank's. env is that of the generator. b may be NULL. */
 int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
                       const struct pp_bridge *b, const struct pp_packed *p,
                       size_t bin, struct pp_err *err) PP_MUST_USE;

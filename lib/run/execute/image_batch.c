@@ -138,8 +138,8 @@ static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
 }
 
 /* Writes rows and columns of an image whose patches come in squares of `side`
- * each way, of which each makes a feature. places are those of its features
- * among all, or NULL: they follow number `first`. */
+ * each way, of which each makes a feature. places are the places of its
+ * features among all, or NULL: they follow number `first`. */
 static void list_axes(int32_t *axes, const struct pp_grid *g, uint32_t side,
                       const int32_t *places, size_t first)
 {
@@ -274,8 +274,8 @@ static void place_feature(void *ctx, const struct pp_feature *f)
     }
 }
 
-/* Completes the routes: adds up the numbers of features by rank, and sorts
- * those of this rank by the rank that takes them. */
+/* Completes the routes: adds up the numbers of features by rank, and sorts the
+ * features of this rank by the rank that takes them. */
 static void sort_features(struct pp_image_batch *b, size_t ranks)
 {
     for (size_t k = 0; k < ranks; k++) {

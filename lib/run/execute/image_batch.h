@@ -14,7 +14,7 @@
 #include "run/execute/image_places.h"
 
 /* Buffers for the images of a microbatch of up to max_tokens, or of that many
- * features if they are those of several microbatches. */
+ * features if they belong to several microbatches. */
 struct pp_image_batch {
     size_t states;        /* hidden states in a feature */
     void *memory;         /* of the arrays below */
@@ -35,7 +35,7 @@ struct pp_image_batch {
         *axes; /* positions of patches on two axes, if they are merged ... */
     int32_t *token_axes; /* ... and of tokens on three */
     int32_t *sources; /* of features in another order: the number of each among
-                         those of the images, by its place */
+                         the features of the images, by its place */
     int32_t *order, *takers; /* of the features of this rank: by destination,
                                 and the destination of each; -1: another copy of
                                 the maker sends it */
@@ -53,7 +53,7 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
 void pp_image_batch_finish(struct pp_image_batch *b);
 
 /* Fails with PP_EXIT_INPUT if the encoder cannot take the images of a packed
- * set: their patches or placeholders are others than those of the model. A set
+ * set: their patches or placeholders are not the model's. A set
  * without images is fine. A model without an encoder takes no images. */
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err) PP_MUST_USE;

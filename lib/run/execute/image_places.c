@@ -138,7 +138,7 @@ void pp_image_visit(const struct pp_image_work *w, const struct pp_model *m,
             if ((!w->makes && v.lane != w->lane) || !visit_sequence(&v, i))
                 break;
         while (pp_image_walk_next(&v.walk))
-            ; /* those of other lanes count before the next one */
+            ; /* images of other lanes count before the next one */
     }
 }
 

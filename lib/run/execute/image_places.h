@@ -25,10 +25,10 @@ struct pp_image_work {
     const struct pp_packed *packed;
     size_t encoder;
     enum pp_modality modality; /* of the stream that the encoder takes */
-    uint64_t first, end; /* places of the microbatches (pp_packed_place); those
+    uint64_t first, end; /* places of the microbatches (pp_packed_place); places
                             that are not before end are empty */
     size_t n_lanes;
-    size_t n_makers, tp, cp; /* tp, cp: those of a lane */
+    size_t n_makers, tp, cp; /* tp, cp: of a lane */
     bool makes, takes;       /* this rank is a maker, or a taker */
     size_t maker, lane, taker;
     size_t copies, copy; /* of a maker, and the number of this one; of a taker
@@ -81,8 +81,8 @@ struct pp_feature {
 };
 typedef void pp_visit_feature_fn(void *ctx, const struct pp_feature *f);
 
-/* Visits the features of a group in their order: those of all lanes on a maker,
- * and of its own lane on another rank. */
+/* Visits the features of a group in their order: of all lanes on a maker, and
+ * of its own lane on another rank. */
 void pp_image_visit(const struct pp_image_work *w, const struct pp_model *m,
                     pp_visit_feature_fn *visit, void *ctx);
 
@@ -91,9 +91,10 @@ struct pp_row_place pp_image_taker(const struct pp_image_work *w, size_t lane,
                                    const struct pp_bin *bin, size_t i,
                                    size_t place);
 
-/* Counts the features of a message with each maker or taker: those that this
- * maker has for each taker, or those that each maker has for this taker. bounds
- * has one more entry than there are such; part k is bounds[k] to bounds[k + 1].
+/* Counts the features of a message with each maker or taker: features that this
+ * maker has for each taker, or that each maker has for this taker. bounds has
+ * one more entry than there are such ranks; part k is bounds[k] to bounds[k +
+ * 1].
  */
 void pp_image_bounds(const struct pp_image_work *w, const struct pp_model *m,
                      size_t *bounds);

@@ -25,7 +25,7 @@ struct pp_routes_output;
 /* The number of rows of a message between stages. The index gives the rows that
  * count; they are the same in all three cases. */
 enum pp_message_size {
-    PP_MESSAGE_PLANNED,  /* those that count: both ranks read the index */
+    PP_MESSAGE_PLANNED,  /* rows that count: both ranks read the index */
     PP_MESSAGE_EXCHANGE, /* the same, but the receiver compares the size of
                            the message with the index */
     PP_MESSAGE_MAX       /* the capacity of the data, padded with zeros, like
@@ -138,7 +138,7 @@ struct pp_job {
     enum pp_reference reference;
     double temperature; /* divides logits, in every pass; 0: 1 */
     struct pp_settings
-        settings; /* with those of losses beside it, in training */
+        settings; /* also settings of losses beside it, in training */
     /* In passes over data, the choice of experts to replay, and the file that
      * takes it; or NULL. */
     const struct pp_routes *given;
@@ -207,7 +207,7 @@ struct pp_job {
 
     bool metadata; /* reports have the hashes of the packed sequences */
 
-    bool digests; /* reports have those of activations. On the CPU, without
+    bool digests; /* reports have digests of activations. On the CPU, without
                      slices */
 
     /* Called by rank 0 alone; a failure ends the run. recorded is called once,
@@ -269,7 +269,7 @@ size_t pp_job_row_room(const struct pp_job *j, enum pp_job_pass pass, int row);
 /* Reports whether a row has units of the generator, or others. */
 bool pp_job_has_units(const struct pp_job *j, int row, bool generator);
 
-/* Completes the counts of a rank of a row with those of a generator. */
+/* Completes the counts of a rank of a row with the counts of a generator. */
 void pp_job_count_generator(const struct pp_job *j, int row,
                             struct pp_table_counts *c);
 
@@ -279,8 +279,8 @@ struct pp_stage_bytes;
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                   struct pp_stage_bytes *out);
 
-/* Returns the places of the job's ranks; the rows of all components are those
- * of the schedule. */
+/* Returns the places of the job's ranks; the rows of all components are the
+ * rows of the schedule. */
 struct pp_layout pp_job_layout(const struct pp_job *j);
 
 /* Returns the microbatches of one pass of all data-parallel ranks of the
@@ -327,14 +327,14 @@ int pp_job_receives(const struct pp_schedule *s, int *most,
 int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Lists the channels that the job uses: those of the schedule's messages, of
+/* Lists the channels that the job uses: for the schedule's messages, of
  * the gradients of weights that two ranks hold, and within groups; with host
- * also those of PP_DIRECTION_HOST. only: a rank, to list those that it sends or
- * receives in; or -1. *at is malloc'ed, and not NULL. */
+ * also channels of PP_DIRECTION_HOST. only: a rank, to list channels that it
+ * sends or receives in; or -1. *at is malloc'ed, and not NULL. */
 void pp_job_channels(const struct pp_job *j, int only, bool host,
                      struct pp_comm_channel **at, size_t *n);
 
-/* Lists the sets of ranks that exchange these messages, except those of
+/* Lists the sets of ranks that exchange these messages, except messages of
  * PP_DIRECTION_HOST, in the order in which they connect (comm/sets.h). The
  * caller finishes the list. */
 struct pp_comm_sets;

@@ -29,7 +29,8 @@ static int use_held(void *ctx, struct pp_dep dep)
     return 0;
 }
 
-/* Counts receives when they are posted: those up to the next compute action. */
+/* Counts receives when they are posted: receives up to the next compute action.
+ */
 static int most_of_row(const struct pp_row *row, struct held *h)
 {
     int most = 1;
@@ -139,8 +140,8 @@ static void use_for_messages(struct uses *u, const struct pp_schedule *s,
     }
 }
 
-/* Those between stages that hold the same weights, tied or copied. Copies are
- * all in the language model. */
+/* Channels between stages that hold the same weights, tied or copied. Copies
+ * are all in the language model. */
 static void use_for_same_weights(struct uses *u, const struct pp_graph *g,
                                  const struct pp_place *p)
 {
@@ -159,7 +160,7 @@ static void use_for_same_weights(struct uses *u, const struct pp_graph *g,
     }
 }
 
-/* Those within the groups that the rank is in. */
+/* Channels within the groups that the rank is in. */
 static void use_for_groups(struct uses *u, const struct pp_job *j,
                            const struct pp_place *p)
 {
@@ -188,7 +189,7 @@ static void use_for_groups(struct uses *u, const struct pp_job *j,
     }
 }
 
-/* Those of PP_DIRECTION_HOST. */
+/* Channels of PP_DIRECTION_HOST. */
 static void use_for_host(struct uses *u, int n_ranks)
 {
     int rank = u->from;
@@ -210,8 +211,8 @@ static int by_receiver(const void *a, const void *b)
                : (x->direction > y->direction) - (x->direction < y->direction);
 }
 
-/* Sorts the channels from first on, which have one sender, and drops those that
- * are there twice. */
+/* Sorts the channels from first on, which have one sender, and drops channels
+ * that are there twice. */
 static void sort_channels(struct uses *u, size_t first)
 {
     struct pp_comm_channel *at = u->list.items;
@@ -225,7 +226,7 @@ static void sort_channels(struct uses *u, size_t first)
     u->list.n = n + 1;
 }
 
-/* Those of the rank u->from in the schedule. */
+/* Channels of the rank u->from in the schedule. */
 static void use_for_place(struct uses *u, const struct pp_job *j)
 {
     struct pp_place p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* replay - gives the routers of a microbatch the experts that a file has, or
- * writes those that they chose to a file. Positions of the bin are the key, so
- * that the ranks and slices that have them do not matter. */
+ * writes the experts that they chose to a file. Positions of the bin are the
+ * key, so that the ranks and slices that have them do not matter. */
 #ifndef PP_RUN_EXECUTE_REPLAY_H
 #define PP_RUN_EXECUTE_REPLAY_H
 

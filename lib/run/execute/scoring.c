@@ -118,7 +118,7 @@ static struct pp_collective doubles_of(const struct pp_scoring *s)
     return c;
 }
 
-/* Gathers the sums of all ranks. sums (ranks, n) has those of this rank in
+/* Gathers the sums of all ranks. sums (ranks, n) has the sums of this rank in
  * their place. */
 static int gather_sums(const struct pp_scoring *s,
                        struct pp_sequence_sums *sums, size_t n,

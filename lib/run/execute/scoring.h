@@ -31,7 +31,7 @@ struct pp_scoring {
 };
 
 /* Returns room for the log-probabilities of the rows of a microbatch or slice.
- * Those of the earlier slices are before it. */
+ * Log-probabilities of the earlier slices are before it. */
 double *pp_scoring_logps(const struct pp_scoring *s);
 
 /* The function of struct pp_microbatch; ctx is a struct pp_scoring, and x its

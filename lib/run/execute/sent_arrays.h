@@ -28,8 +28,8 @@ int pp_sent_init(struct pp_sent_arrays *s, struct pp_device *d, size_t bytes,
                  struct pp_err *err) PP_MUST_USE;
 void pp_sent_finish(struct pp_sent_arrays *s);
 
-/* Adds arrays to those to send, and points to where they will be. Does nothing
- * on the CPU. */
+/* Adds arrays to the arrays to send, and points to where they will be. Does
+ * nothing on the CPU. */
 void pp_sent_add(struct pp_sent_arrays *s, const struct pp_sent_array *arrays,
                  size_t n);
 

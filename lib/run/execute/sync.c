@@ -81,7 +81,7 @@ static int add_over(const struct pp_worker *w, struct pp_group group,
     return pp_all_reduce(&all, c.at, c.n, err);
 }
 
-/* Adds gradients of a stage over all copies: first those that this rank has
+/* Adds gradients of a stage over all copies: first copies that this rank has
  * itself, then over the ranks. */
 static int add_copies(const struct pp_worker *w, int stage,
                       const struct pp_parameter *t, struct pp_err *err)
@@ -199,7 +199,7 @@ static bool is_same_group(const struct pp_group *a, const struct pp_group *b)
     return same;
 }
 
-/* Adds a tensor, after an exchange of those that it cannot go with. */
+/* Adds a tensor, after an exchange of the tensors that it cannot go with. */
 static int add_tensor(struct tensors *x, exchange_fn *exchange,
                       const struct pp_collective *by, struct pp_values v,
                       struct pp_err *err)
@@ -230,8 +230,8 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
     c.room_values = w->room_values;
     for (size_t i = 0; w->env->tensor.group.n > 1 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        /* The ranks of an encoder have whole gradients too, and those of whole
-         * experts are summed over all ranks that hold them. */
+        /* The ranks of an encoder have whole gradients too, and gradients of
+         * whole experts are summed over all ranks that hold them. */
         if (t->encoder || (p->experts_whole && t->expert))
             continue;
         c.group = holders_of(w, t);
@@ -380,8 +380,8 @@ void pp_reducer_finish(struct pp_reducer *r)
     *r = (struct pp_reducer){0};
 }
 
-/* Takes this rank's own elements of a tensor, and adds it to those that ranks
- * gather. */
+/* Takes this rank's own elements of a tensor, and adds it to the tensors that
+ * ranks gather. */
 static int add_whole(const struct pp_worker *w, struct tensors *x,
                      const struct pp_parameter *t, void *to, struct pp_err *err)
 {

@@ -24,18 +24,19 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err) PP_MUST_USE;
 
 /* Adds the gradients of tensors that several tensor-parallel ranks hold, such
- * as norms, in the order of the ranks: each has those of its rows or heads. */
+ * as norms, in the order of the ranks: each has the gradients of its rows or
+ * heads. */
 int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 
 /* REDUCE_GRAD: adds the gradients of a stage on the ranks that hold the same
- * weights and divide the tokens of a step, in the order of the ranks: those of
- * an expert on the ranks that hold it, to which its tokens come. If they
+ * weights and divide the tokens of a step, in the order of the ranks: gradients
+ * of an expert on the ranks that hold it, to which its tokens come. If they
  * divide the optimizer's state, each gets the sums that it owns; the other two
- * functions then add those alone. With a reducer it begins the sums and
- * returns, and computation goes on beside them. pp_sync_unit begins those of a
- * unit of the stage earlier, when its gradients are queued: every replica calls
- * it for the same units in the same order, and has a reducer. pp_sync_join lets
- * later work wait for all sums that have begun. */
+ * functions then add owned elements alone. With a reducer it begins the sums
+ * and returns, and computation goes on beside them. pp_sync_unit begins the
+ * sums of a unit of the stage earlier, when its gradients are queued: every
+ * replica calls it for the same units in the same order, and has a reducer.
+ * pp_sync_join lets later work wait for all sums that have begun. */
 int pp_sync_replicas(struct pp_worker *w, int stage,
                      struct pp_err *err) PP_MUST_USE;
 int pp_sync_unit(struct pp_worker *w, int stage, size_t unit,
@@ -61,7 +62,7 @@ int pp_sync_weights(const struct pp_exec *e, struct pp_action a,
                     struct pp_err *err) PP_MUST_USE;
 
 /* If ranks divide the optimizer's state: fetches the elements of W or G that
- * other ranks own, but not those of divided weights. */
+ * other ranks own, but not of divided weights. */
 int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
                    struct pp_err *err) PP_MUST_USE;
 

@@ -3,7 +3,7 @@
  *
  * Most layers of Qwen2.5-VL (Bai et al., 2025) attend to windows of an image.
  * Its encoder has the patches of a window one behind the other, so that a
- * window is a sequence. The windows cover the image row by row; those at its
+ * window is a sequence. The windows cover the image row by row; windows at its
  * right and lower edge may be smaller. Features go back to the order of the
  * image behind the encoder. Pure. */
 #ifndef PP_RUN_EXECUTE_WINDOW_ORDER_H

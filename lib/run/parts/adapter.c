@@ -17,8 +17,8 @@ struct branch {
     size_t first, rank, ldx, ldy;
 };
 
-/* Finds the branch of an adapter in a product, whose outputs are those of some
- * consecutive tensors. */
+/* Finds the branch of an adapter in a product, whose outputs are the outputs of
+ * some consecutive tensors. */
 static bool find_branch(const struct pp_call *c, const struct pp_product *p,
                         const struct pp_adapter *of, struct branch *b)
 {

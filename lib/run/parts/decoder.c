@@ -103,7 +103,7 @@ static void decoder_fwd(const struct pp_call *call, void *y, const void *x)
 }
 
 /* Computes again what the forward did not keep. The kernels and their inputs
- * are those of the forward, so the bits are the same. An MLP's output is needed
+ * are the forward's, so the bits are the same. An MLP's output is needed
  * only by the norm after it. */
 static void recompute(const struct pp_call *c, const struct decoder *d)
 {

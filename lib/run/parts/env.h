@@ -29,11 +29,11 @@ struct pp_env {
     struct pp_place place; /* of this rank */
     struct pp_comm *comm;
     struct pp_collective context;  /* with the ranks that divide sequences */
-    struct pp_collective tensor;   /* with those that divide tensors */
-    struct pp_collective experts;  /* with those that divide experts */
-    struct pp_collective routers;  /* with those whose routers divide the tokens
+    struct pp_collective tensor;   /* with ranks that divide tensors */
+    struct pp_collective experts;  /* with ranks that divide experts */
+    struct pp_collective routers;  /* with ranks whose routers divide the tokens
                                       of a microbatch */
-    struct pp_collective features; /* with those that exchange features */
+    struct pp_collective features; /* with ranks that exchange features */
 
     struct pp_shard shard; /* of the model, on this rank */
     const struct pp_kernels *kernels;
@@ -42,7 +42,7 @@ struct pp_env {
     void *rope_cos, *rope_sin;   /* (max position, rotary / 2) */
     /* The tables of layers with a window, behind the others; NULL: the same. */
     void *windowed_cos, *windowed_sin;
-    /* Those of queries, which they scale, too; NULL: the same. */
+    /* Tables of queries, which they scale, too; NULL: the same. */
     void *query_cos, *query_sin;
     const struct pp_attention_exchange *exchange;
     /* (PP_N_ROWS) The envs of units with other rows than tokens: of the

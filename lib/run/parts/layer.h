@@ -18,7 +18,7 @@
 #include "run/parts/microbatch.h"
 
 /* An adapter of a layer: the slots of W and of A, before B, the rows of W on
- * this rank, those of A, and the factor of B A x. */
+ * this rank, the rows of A, and the factor of B A x. */
 struct pp_adapter {
     int weight, a;
     size_t rows, rank;

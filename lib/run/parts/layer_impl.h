@@ -32,7 +32,7 @@ static inline enum pp_recompute pp_layer_recomputes(const struct pp_call *c)
     return pp_unit_recompute(c->m, c->l->unit, c->l->recompute);
 }
 
-/* Finds the saved tensors of an earlier slice of the microbatch. Those that
+/* Finds the saved tensors of an earlier slice of the microbatch. Tensors that
  * outlive F are in the same place as for I. */
 void pp_layer_saved_before(const struct pp_call *c,
                            const struct pp_slice_blocks *slice,
@@ -45,8 +45,8 @@ static inline const struct pp_vision *pp_layer_encoder(const struct pp_call *c)
 }
 
 /* Writes the inputs of all rows of an encoder, `width` values each, to the
- * layer's memory: on a GPU through room in host memory. fill writes those of n
- * rows from `at` on, in the type of the layer. */
+ * layer's memory: on a GPU through room in host memory. fill writes the inputs
+ * of n rows from `at` on, in the type of the layer. */
 typedef void pp_layer_fill_fn(const struct pp_call *c, void *to, size_t at,
                               size_t n);
 void pp_layer_put_rows(const struct pp_call *c, void *to, size_t width,
@@ -91,7 +91,7 @@ void pp_adapters_bwd_weight(const struct pp_call *c, const struct pp_product *p,
 /* Returns the rows of all ranks, (T, C): x itself, or c->gathered. */
 const void *pp_layer_gather(const struct pp_call *c, const void *x);
 
-/* Returns the number of this rank's first row among those of all. */
+/* Returns the number of this rank's first row among the rows of all. */
 size_t pp_layer_first_row(const struct pp_call *c);
 
 /* Returns where a kernel writes what pp_layer_reduce then adds up over the
@@ -118,7 +118,7 @@ void pp_join_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                         const void *dy, const void *x);
 
 /* The input gradient of a product whose outputs are divided: dy (T, out) has
- * those of this rank. */
+ * this rank's. */
 void pp_split_bwd_input(const struct pp_call *c, const struct pp_product *p,
                         void *dx, const void *dy);
 

@@ -2,9 +2,9 @@
 /* microbatch - the input of every layer: rows of packed sequences, and what
  * some layers read besides. The types of these parts are beside their readers.
  *
- * It is one microbatch, or one slice of it: the rows are those of the slice
- * then. The integer arrays are in the memory of the kernels, but for those that
- * say otherwise. */
+ * It is one microbatch, or one slice of it: the rows are then the slice's. The
+ * integer arrays are in the memory of the kernels, unless they say otherwise.
+ */
 #ifndef PP_RUN_PARTS_MICROBATCH_H
 #define PP_RUN_PARTS_MICROBATCH_H
 
@@ -25,7 +25,7 @@ struct pp_microbatch {
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) in the sequence; 0 on padding */
     const int32_t *axes; /* (tokens, number of axes) the positions on each axis;
-                            NULL: they are all those of `positions` */
+                            NULL: `positions` on every axis */
     const int32_t *input_ids; /* (tokens) 0 for the class token of an image, -1
                                  for patches; -1 on padding, and for words of
                                  other tensor-parallel ranks; else an index

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stage_states - hidden states of an encoder that its later units pass on,
  * behind their own rows, until the projector reads them. A message then has the
- * rows of the last unit, and after them those of every state that is kept, in
- * ascending order. */
+ * rows of the last unit, and after them the rows of every state that is kept,
+ * in ascending order. */
 #ifndef PP_RUN_PARTS_STAGE_STATES_H
 #define PP_RUN_PARTS_STAGE_STATES_H
 

@@ -30,7 +30,7 @@ size_t pp_layer_first_row(const struct pp_call *c)
     return has_all_rows(c) ? 0 : (size_t)c->env->tensor.group.index * c->R;
 }
 
-/* Returns the rows of this rank among those of all. */
+/* Returns the rows of this rank among the rows of all. */
 static void *rows_of_rank(const struct pp_call *c, const void *all)
 {
     return pp_at(c, all, pp_layer_first_row(c) * c->C);

@@ -141,8 +141,8 @@ static void paired_fwd(const struct pp_call *c, const void *x)
     pp_product_fwd(c, &k, c->T, pp_at(c, c->s[PP_S_QKV_RAW], w.q), x, NULL);
 }
 
-/* Brings the gradients of a row in the order of the weights: those of the gates
- * beside the queries. */
+/* Brings the gradients of a row in the order of the weights: the gates' beside
+ * the queries'. */
 static void pair_gradients(const struct pp_call *c)
 {
     const struct pp_qkv_widths w = pp_qkv_widths(c);
@@ -275,7 +275,7 @@ static void sinks_bwd_weight(const struct pp_call *c)
            r.n, r.heads);
 }
 
-/* Takes the attention of the rows of a call, all or those of a span, through an
+/* Takes the attention of the rows of a call, all or a span's, through an
  * exchange; dattn is NULL in forward. The exchange of heads has done the sinks.
  */
 static void exchange(const struct pp_call *c,

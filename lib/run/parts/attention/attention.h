@@ -60,8 +60,8 @@ extern const struct pp_attention_exchange pp_exchange_heads;
 /* The same: keys and values of one rank after the other pass by. */
 extern const struct pp_attention_exchange pp_exchange_ring;
 
-/* A span as a microbatch of its own: a call on fewer ranks (spans.c). Its
- * saved tensors are those alone that exchanges use. */
+/* A span as a microbatch of its own: a call on fewer ranks (spans.c). It has
+ * only the saved tensors that exchanges use. */
 struct pp_span_call {
     struct pp_call call;
     struct pp_env env;
@@ -81,8 +81,8 @@ void pp_qk_norm_bwd_weight(const struct pp_call *c);
  * (axes.c). mb has axes. */
 void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction);
 
-/* PP_S_LSE has n rows of these heads: those of this rank, or of the exchange of
- * heads. */
+/* PP_S_LSE has n rows of these heads: of this rank's heads, or of the exchange
+ * of heads. */
 struct pp_lse_rows {
     size_t n, first, heads;
 };

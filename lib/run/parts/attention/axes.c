@@ -3,7 +3,7 @@
  * time, row and column of a token (M-RoPE; Wang et al., "Qwen2-VL", 2024).
  *
  * The axes of a language model divide its frequencies, whose angles are in the
- * tables. Those of an encoder have the same ones, of half a head. */
+ * tables. The axes of an encoder have the same frequencies, of half a head. */
 #include "run/parts/attention/attention.h"
 
 /* Fills the frequencies of an encoder's axes. */

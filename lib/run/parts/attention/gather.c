@@ -29,7 +29,7 @@ static struct gathered gathered_at(const struct pp_call *c,
     return g;
 }
 
-/* Returns the keys and values, or gradients, of this rank among those of all.
+/* Returns the keys and values, or gradients, of this rank among all ranks'.
  */
 static void *own_rows(const struct pp_call *c, void *by_rank)
 {

@@ -6,15 +6,15 @@
  * Every row that travels holds the columns of a member's heads, and the rows of
  * a rank follow each other. Received rows are put in the order of the
  * sequences. PP_S_LSE has the values of this rank's heads for all rows, which
- * are as many as those of all heads for its own rows. */
+ * are as many as the values of all heads for its own rows. */
 #include "run/parts/attention/attention.h"
 
 #include "comm/collective.h"
 
 enum { MAX_BLOCKS = 5 };
 
-/* Neighbouring columns of a tensor of this rank: those of member i begin at
- * column at + i * width. */
+/* Neighbouring columns of a tensor of this rank: member i's begin at column
+ * at + i * width. */
 struct columns {
     const void *from;
     size_t ld, at, width;
@@ -101,7 +101,7 @@ static void from_heads(const struct pp_call *c, const struct bundle *b, void *x,
 }
 
 /* Returns the shape of whole sequences with a share of the heads; rows have ld
- * elements, and those of outputs ldo. */
+ * elements, and rows of outputs ldo. */
 static struct pp_attention_shape
 shape_of_heads(const struct pp_call *c, const struct pp_attention_shape *a,
                size_t ld, size_t ldo)

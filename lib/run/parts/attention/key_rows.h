@@ -48,7 +48,7 @@ struct pp_slice_blocks {
 /* The place of a slice in its microbatch. */
 struct pp_slice {
     size_t first_row; /* tokens of the earlier slices */
-    size_t context;   /* those of them in the sequence that continues here */
+    size_t context;   /* the part of them in the sequence that continues here */
     size_t real;      /* tokens of the whole microbatch, without padding */
     size_t n_before;  /* number of earlier slices */
     const struct pp_slice_blocks *before; /* (n_before) */

@@ -5,9 +5,9 @@
  * The normed input becomes latent values of low rank, for keys and values and,
  * with q_rank, for queries. They have norms of their own, and then products
  * make heads of them. Only the last rope_dim elements of a query head rotate;
- * those of the keys come straight from the input, and all heads share them.
- * From QKV on everything is as in attention.c, with values narrower or
- * wider than keys.
+ * the same elements of the keys come straight from the input, and all heads
+ * share them. From QKV on everything is as in attention.c, with values narrower
+ * or wider than keys.
  *
  * Tensor-parallel ranks divide the heads. All of them compute the latent
  * values; their gradients there are the sums over the heads of a rank, and what
@@ -34,7 +34,8 @@ struct latent {
     size_t low, raw, norms; /* LATENT; LATENT_RAW; LATENT_RSTD */
     size_t up; /* keys without the shared part, and values, of all heads */
     struct pp_qkv_widths w;
-    /* The product of queries, or the two of low rank; those of keys and values.
+    /* The product of queries, or the two of low rank; the products of keys and
+     * values.
      */
     struct pp_product queries, q_down, q_up, kv_down, kv_up;
 };

@@ -4,10 +4,10 @@
  * Attention with Blockwise Transformers for Near-Infinite Context", 2023).
  *
  * In step i a rank has the keys of the rank i before it, and computes while it
- * passes them on. The kernel joins the result of a step with those before it.
- * In backward the gradients of the keys follow them round, one step behind, and
- * after the last step arrive where they belong: each is a sum in the order of
- * the ring. */
+ * passes them on. The kernel joins the result of a step with the results before
+ * it. In backward the gradients of the keys follow them round, one step behind,
+ * and after the last step arrive where they belong: each is a sum in the order
+ * of the ring. */
 #include "run/parts/attention/attention.h"
 
 #include "comm/collective.h"

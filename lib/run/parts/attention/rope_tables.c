@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* rope_tables - cosines and sines of every position. The frequencies are those
- * of modeling_rope_utils.py in transformers. */
+/* rope_tables - cosines and sines of every position. The frequencies are as in
+ * modeling_rope_utils.py of transformers. */
 #include "run/parts/layer.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static double turning(const struct pp_rope *r, size_t rotary, double turns)
            (2 * log(r->theta));
 }
 
-/* Keeps fast frequencies, divides slow ones by factor, and blends those
+/* Keeps fast frequencies, divides slow ones by factor, and blends frequencies
  * between. */
 static double yarn(const struct pp_rope *r, size_t rotary, double frequency,
                    size_t i)

@@ -2,9 +2,9 @@
 /* slices - attention of a slice of a microbatch.
  *
  * A sequence may continue from earlier slices, whose QKV holds its keys and
- * values: they are gathered in front of those of the slice. Their gradients go
+ * values: they are gathered in front of the slice's. Their gradients go
  * back the same way and are added up in DKEYS of the earlier slices. The
- * backward of those comes later and adds its own part. */
+ * backward of the earlier slices comes later and adds its own part. */
 #include "run/parts/attention/attention.h"
 
 #include "kernel_sizes.h"

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How features go from the ranks that make them to those that have their
+/* How features go from the ranks that make them to the ranks that have their
  * tokens. The parts of each rank are bounds, as pp_all_to_all takes them. */
 struct pp_feature_routes {
     const int32_t *order; /* the features that this rank sends, by destination

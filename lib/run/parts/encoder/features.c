@@ -8,11 +8,11 @@
  * index.
  *
  * Ranks that divide the tensors of an encoder all have the same features. They
- * take turns to send them, and each gets the gradients of those that it sent.
- * Of a sum over them, all but one term is then zero. */
+ * take turns to send them, and each gets the gradients of the features that it
+ * sent. Of a sum over them, all but one term is then zero. */
 #include "run/parts/layer_impl.h"
 
-/* Rooms in the scratch: features of this rank by destination, and those of
+/* Rooms in the scratch: features of this rank by destination, and features of
  * its tokens. */
 struct feature_rooms {
     void *made, *taken;
@@ -26,7 +26,7 @@ static struct feature_rooms rooms_of(const struct pp_call *c, size_t encoder)
                                   (char *)c->scratch + pp_line_bytes(made)};
 }
 
-/* Sends the parts of x that begin at `out`, and receives those of y. */
+/* Sends the parts of x that begin at `out`, and receives the parts of y. */
 static void swap_features(const struct pp_call *c, void *y, const size_t *in,
                           const void *x, const size_t *out)
 {

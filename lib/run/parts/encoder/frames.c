@@ -22,7 +22,7 @@
  * converted at a time. */
 enum { WINDOWS = 2, TAPS = PP_AUDIO_FRAMES, GROUPS = 64 };
 
-/* A row of a clip. The convolutions see no other rows than those of its run:
+/* A row of a clip. The convolutions see no rows outside its run:
  * of a chunk of the clip, which has zeros behind it, or of the whole clip. */
 struct row {
     const float *frames;

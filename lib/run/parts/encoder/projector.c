@@ -3,10 +3,10 @@
  * encoder to the language model. That of audio has linear2 alone.
  *
  * The features of LLaVA (Liu et al., "Improved Baselines with Visual
- * Instruction Tuning", CVPR 2024) are some rows of the encoder: those of
+ * Instruction Tuning", CVPR 2024) are some rows of the encoder: rows of
  * patches, with or without the class token, of one or several hidden states
- * side by side. Those of Qwen's are several neighbours
- * each, after a norm of every patch, and Qwen2.5-VL's go back from the order of
+ * side by side. The features of Qwen's encoders are several neighbours each,
+ * after a norm of every patch, and Qwen2.5-VL's go back from the order of
  * windows to that of the image. A feature of audio is the mean of two rows, and
  * then normed; the last row of an odd number is in none. If the encoder has a
  * mesh of its own, its tensor-parallel ranks divide what is between the

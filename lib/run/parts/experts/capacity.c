@@ -3,9 +3,9 @@
  * (Lepikhin et al., "GShard", ICLR 2021). The others do not reach the expert.
  *
  * Of a microbatch of T tokens that choose K experts each, one of E experts
- * keeps ceil(T K / E F): the first ones by document, then by position, or those
- * with the largest weights, the first ones among equals. These are the drop
- * policies "position" and "probs" of Megatron-LM. Padding does not count.
+ * keeps ceil(T K / E F): the first ones by document, then by position, or
+ * choices with the largest weights, the first ones among equals. These are the
+ * drop policies "position" and "probs" of Megatron-LM. Padding does not count.
  *
  * A rank fills a table of all choices with its own, to which the other ranks
  * that divide the tokens add theirs. So each decides alike, wherever its tokens
@@ -78,7 +78,7 @@ static void tell_choices(const struct pp_call *c, const struct pp_routing *r,
     sum.sum = c->k->add_gradient;
     sum.room = of->kept;
     /* At least one for each rank: a microbatch may have fewer choices. There is
-     * room for those of as many rows as these ranks have at most. */
+     * room for the values of as many rows as these ranks have at most. */
     sum.room_values = pp_most(total, (size_t)sum.group.n);
     PP_TRY(c, pp_all_reduce(&sum, of->chosen, total, c->err));
 }

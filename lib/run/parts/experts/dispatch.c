@@ -4,14 +4,15 @@
  *
  * The ranks first tell each other how many rows each has for every expert, so
  * that messages have their exact size. Rows arrive by rank, then by expert, as
- * each rank sorts its own. They are put in the order of experts, and those of
- * an expert in the order of ranks. Nothing is kept of this: I and W tell the
+ * each rank sorts its own. They are put in the order of experts, and rows of an
+ * expert in the order of ranks. Nothing is kept of this: I and W tell the
  * counts again, from what the router chose in F.
  *
  * Rows for which a rank has no room go in further rounds, each as large as the
  * room. Every rank sees the counts of all, so all know how many rounds there
- * are, and which rows belong to each: those of a rank are cut where they are in
- * the order of experts. So an expert's weights meet most of its rows at once.
+ * are, and which rows belong to each: the rows of a rank are cut where they are
+ * in the order of experts. So an expert's weights meet most of its rows at
+ * once.
  *
  * With padding nobody tells counts: a rank sends every expert as many rows as
  * the capacity of the largest microbatch, of which the last ones are zeros.
@@ -209,7 +210,8 @@ void pp_dispatch_rows(const struct pp_call *c, const struct pp_dispatch *d,
     rows->counts = counts;
 }
 
-/* Begins to send the parts of x, and to receive those of y, all rows of r. */
+/* Begins to send the parts of x, and to receive the parts of y, all rows of r.
+ */
 static void swap_parts(const struct pp_call *c, const struct pp_moved *r,
                        void *y, struct pp_parts in, const void *x,
                        struct pp_parts out)
@@ -229,8 +231,8 @@ static size_t elements_of(const struct pp_call *c, const struct pp_moved *r)
     return r->width * r->value_bytes / c->k->element_bytes;
 }
 
-/* The parts that a rank receives, of r->room, and those that it sends: of its
- * own rows, or with padding of r->at. */
+/* The parts that a rank receives, of r->room, and the parts that it sends: of
+ * its own rows, or with padding of r->at. */
 static struct pp_parts parts_in(const struct pp_dispatch *d)
 {
     return (struct pp_parts){d->in_begin, d->in_end};

@@ -30,7 +30,7 @@
 struct experts {
     size_t T, R, C, I, E, K;    /* tokens that the router sees, rows of the real
                                    ones, hidden, width of an expert, experts,
-                                   those of a token */
+                                   experts of a token */
     size_t kept;                /* of R; experts drop the others */
     struct pp_expert_rows rows; /* H rows at the experts of this rank */
     size_t stride;              /* elements from one expert to the next */
@@ -41,8 +41,8 @@ struct experts {
     struct pp_routing routing;
     struct pp_dispatch dispatch;
     struct pp_shared_expert shared; /* has room in weights and act */
-    void *weights;     /* (H), or those of all tokens for the shared expert;
-                          accumulated type */
+    void *weights; /* (H), or the weights of all tokens for the shared expert;
+                      accumulated type */
     void *own_weights; /* (R) */
     void *product;     /* (H, C), or room for more tokens than R */
     void *act;         /* (H, I) or that of the shared expert */
@@ -225,7 +225,7 @@ static struct pp_router_rows router_rows(const struct pp_call *c,
                                    .sums = e->product};
 }
 
-/* The rows of an input: those that the router sees, and those of all
+/* The rows of an input: the rows that the router sees, and the rows of all
  * tensor-parallel ranks for the shared expert. */
 struct expert_input {
     const void *seen, *all;
@@ -389,8 +389,8 @@ static const void *weights_here(const struct pp_call *c,
     return r.at;
 }
 
-/* Takes the gradients of weights back to their tokens. Those of dropped rows
- * are 0. */
+/* Takes the gradients of weights back to their tokens. Gradients of dropped
+ * rows are 0. */
 static void return_weights(const struct pp_call *c, const struct experts *e)
 {
     size_t bytes = c->k->accumulator_bytes;
@@ -472,9 +472,9 @@ static struct pp_product router_of(const struct experts *e)
     return (struct pp_product){PP_P_ROUTER, PP_P_ROUTER_OFFSET, e->C, e->E};
 }
 
-/* Adds the gradients of all tensor-parallel ranks. With whole experts those in
- * dx, of the routed ones, are of this rank alone, and the part of the shared
- * expert is. */
+/* Adds the gradients of all tensor-parallel ranks. With whole experts the
+ * gradients in dx, of the routed ones, are of this rank alone, and the part of
+ * the shared expert is. */
 static void reduce_input(const struct pp_call *c, const struct experts *e,
                          bool shares, void *dx)
 {
@@ -546,7 +546,7 @@ static void down_bwd_weight(const struct pp_call *c, const struct experts *e,
     add_down(c, e);
 }
 
-/* Those of the first products, of inputs x. */
+/* Weight gradients of the first products, of inputs x. */
 static void up_bwd_weight(const struct pp_call *c, const struct experts *e,
                           const struct expert_input *x)
 {
@@ -561,7 +561,7 @@ static void up_bwd_weight(const struct pp_call *c, const struct experts *e,
     add_gate_and_up(c, e);
 }
 
-/* Those of a further round. What I computed of it is not kept. */
+/* Weight gradients of a further round. What I computed of it is not kept. */
 static void again_bwd_weight(const struct pp_call *c, const struct experts *e)
 {
     compute_again(c, e);

@@ -15,8 +15,8 @@ static inline bool pp_layer_is_whole(const struct pp_call *c)
 
 /* --- the tokens that the router of this rank sees (routed.c) --- */
 
-/* Return those of the microbatch among its rows; those of sequence i among
- * them, without padding; and the number of all that are not padding. */
+/* Return the tokens of the microbatch among its rows; the tokens of sequence i
+ * among them, without padding; and the number of all that are not padding. */
 struct pp_token_range pp_layer_routed(const struct pp_call *c);
 struct pp_token_range pp_layer_routed_of(const struct pp_call *c, size_t i);
 size_t pp_layer_routed_tokens(const struct pp_call *c);
@@ -32,7 +32,7 @@ struct pp_routing pp_routing_at(const struct pp_call *c, size_t tokens,
 
 /* --- auxiliary losses of the router (router.c) --- */
 
-/* The losses read these. tokens: those that the router sees. */
+/* The losses read these. tokens: the tokens that the router sees. */
 struct pp_router_rows {
     const void *probs; /* (tokens, E) */
     struct pp_routing routing;
@@ -79,7 +79,7 @@ struct pp_dispatch {
     int32_t *counts;         /* (2, ranks, E) rows of each rank for each expert:
                                 of all rounds, and of one of several */
     const int32_t *all;      /* the first in host memory */
-    const int32_t *of_round; /* those of this round, likewise */
+    const int32_t *of_round; /* the counts of this round, likewise */
     struct pp_routing routing;        /* of the rows of this rank */
     size_t rows;                      /* of these, with dropped ones */
     size_t sent;                      /* of these, in all rounds */
@@ -87,7 +87,7 @@ struct pp_dispatch {
     size_t tokens;                    /* that the ranks have room for */
     size_t room;      /* most rows that may come in a round, at every rank */
     int32_t *arrival; /* (received) of the rows by expert: when each came */
-    int32_t *expert;  /* (received) number among those of this rank; ascends */
+    int32_t *expert;  /* (received) number among this rank's experts; ascends */
     /* The parts of this rank's rows for each member in this round, and of what
      * it receives from each. */
     size_t out_begin[PP_MOST_EXPERT_RANKS], out_end[PP_MOST_EXPERT_RANKS];
@@ -106,9 +106,9 @@ bool pp_dispatch_next(const struct pp_call *c, struct pp_dispatch *d);
 void pp_dispatch_rows(const struct pp_call *c, const struct pp_dispatch *d,
                       struct pp_expert_rows *rows);
 
-/* Some columns of the rows of this rank, in their order, of those that come to
- * it in a round, by expert, and as much room. With one round and no padding own
- * may be at. */
+/* Some columns of the rows of this rank, in their order, of the rows that come
+ * to it in a round, by expert, and as much room. With one round and no padding
+ * own may be at. */
 struct pp_moved {
     void *own, *at, *room;
     size_t width, value_bytes;
@@ -132,9 +132,9 @@ void pp_dispatch_return_wait(const struct pp_call *c,
 
 /* --- the shared expert (shared.c) --- */
 
-/* An MLP of every token, which a layer of experts may add to the sum of those
- * that the router chose. S is 0, and the functions do nothing, if there is
- * none. */
+/* An MLP of every token, which a layer of experts may add to the sum of the
+ * experts that the router chose. S is 0, and the functions do nothing, if there
+ * is none. */
 struct pp_shared_expert {
     size_t S;      /* its width on this rank */
     void *act;     /* (T, S), room */

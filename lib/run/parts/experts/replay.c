@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* replay - the experts that the router of a layer is given, and those
- * that are recorded. They are in host memory, the routing may be on a GPU. */
+/* replay - the experts that the router of a layer is given, and experts that
+ * are recorded. They are in host memory, the routing may be on a GPU. */
 #include "run/parts/experts/layer_experts.h"
 
 /* A layer for multi-token prediction runs in training alone, so that its router
@@ -10,7 +10,7 @@ static bool in_trunk(const struct pp_call *c)
     return c->l->unit.layer < c->m->n_layers;
 }
 
-/* Returns the number of the layer among those with experts. */
+/* Returns the number of the layer among layers with experts. */
 static size_t number_of(const struct pp_call *c)
 {
     return pp_layer_set_before(&c->m->moe.layers, c->l->unit.layer);

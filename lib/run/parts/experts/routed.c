@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* routed - the tokens that the router of a rank sees: all rows of a
- * microbatch, or with whole experts those that tensor-parallel ranks divide
+ * microbatch, or with whole experts the rows that tensor-parallel ranks divide
  * between products. */
 #include "run/parts/experts/layer_experts.h"
 

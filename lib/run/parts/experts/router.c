@@ -126,7 +126,7 @@ static void count(const struct pp_call *c, const struct pp_router_rows *r)
 }
 
 /* Adds the tokens of each expert to the loads of the step: on every
- * tensor-parallel rank, or those that each sees. */
+ * tensor-parallel rank, or the tokens that each sees. */
 static void add_loads(const struct pp_call *c, const struct pp_router_rows *r)
 {
     struct pp_token_range at;
@@ -167,7 +167,7 @@ static double load_of(const struct pp_call *c, const void *at, size_t e)
     return wide ? ((const double *)at)[e] : (double)((const float *)at)[e];
 }
 
-/* Adds the loads of the microbatch to those of the layer in the run. */
+/* Adds the loads of the microbatch to the loads of the layer in the run. */
 static void keep_loads(const struct pp_call *c, struct pp_router_losses *r)
 {
     size_t layer = c->l->unit.layer;
@@ -199,7 +199,7 @@ static void note_load(const struct pp_call *c, const struct pp_router_rows *r)
     keep_loads(c, of);
 }
 
-/* Kernels add to these sums of losses: those of the step, or on a GPU a
+/* Kernels add to these sums of losses: the step's, or on a GPU a
  * room that finish_losses reads. */
 struct loss_sums {
     double *size, *balance;

@@ -41,7 +41,7 @@ struct pp_router_losses {
     /* By layer with experts, for a profile, or NULL. F adds the tokens of each
      * microbatch. */
     struct pp_expert_loads *loads;
-    double *tokens_of; /* (experts) room for those of a microbatch */
+    double *tokens_of; /* (experts) room for the tokens of a microbatch */
 };
 
 /* Layers of experts read this of a microbatch. given writes the experts that

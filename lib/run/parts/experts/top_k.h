@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* top_k - the k largest of candidates from several lists, such as those of
+/* top_k - the k largest of candidates from several lists, such as lists of
  * ranks that divide a vocabulary. Pure. */
 #ifndef PP_RUN_PARTS_EXPERTS_TOP_K_H
 #define PP_RUN_PARTS_EXPERTS_TOP_K_H

@@ -55,8 +55,8 @@ struct rank_candidates {
     const int32_t *ids;
 };
 
-/* Merges those of row i with those of earlier ranks, which are in the details
- * to. */
+/* Merges the details of row i with the details of earlier ranks, which are in
+ * `to`. */
 static void merge_row(const struct pp_call *c, double *to,
                       const struct rank_candidates *of, size_t i)
 {
@@ -78,8 +78,8 @@ static void merge_row(const struct pp_call *c, double *to,
 }
 
 /* Computes the candidates of the rows of a block among the words of this rank,
- * and merges those of all ranks. Every rank hands over the most that one can
- * have. */
+ * and merges the candidates of all ranks. Every rank hands over the most that
+ * one can have. */
 static void find_top(const struct pp_call *c, const struct pp_head_block *h)
 {
     double room[READ_NUMBERS];

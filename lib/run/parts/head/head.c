@@ -32,7 +32,7 @@
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
  * with multi-token prediction the gradient of one prediction (rows of this
  * rank, C), or with a generator that of its rows, log-probabilities (tokens),
- * and those of all context-parallel ranks if the loss is exact. */
+ * also of all context-parallel ranks if the loss is exact. */
 struct head_scratch {
     size_t rows;
     void *logits, *x, *dx, *ahead, *logp, *all_logps;
@@ -169,8 +169,8 @@ static void make_logits(const struct pp_call *c, const struct head_scratch *h,
 /* --- scores --- */
 
 /* Replaces the log-sum-exp and the log-probabilities of a block over the words
- * of this rank by those over all words. room has two statistics of every rank
- * for each row. */
+ * of this rank by the same over all words. room has two statistics of every
+ * rank for each row. */
 static void merge_words(const struct pp_call *c, const struct pp_head_block *b,
                         void *logp, void *room)
 {
@@ -303,7 +303,7 @@ static void gradients(const struct pp_call *c, void *dx, bool weight)
 /* --- one prediction or two --- */
 
 /* The call of multi-token prediction: its microbatch and saved tensors look
- * like those of the next token. */
+ * like the next token's. */
 struct ahead {
     struct pp_call call;
     struct pp_microbatch mb;

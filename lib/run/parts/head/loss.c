@@ -95,7 +95,7 @@ static void write_rows(const struct pp_call *c, const double *scale,
 }
 
 /* Writes the scales of an objective. They are in place of the log-probabilities
- * when the last slice is scored, behind those of the earlier slices. */
+ * when the last slice is scored, behind the scales of the earlier slices. */
 static void write_scales(const struct pp_call *c)
 {
     const struct pp_microbatch *mb = c->mb;

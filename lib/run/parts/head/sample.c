@@ -56,7 +56,7 @@ static struct drawn draw(const struct pp_sampler *s, const void *row,
 enum { PART = 64 };
 
 /* Takes the best of the rows of a block over the words of all ranks; of equal
- * ones the lowest id. own are those of this rank. */
+ * ones the lowest id. own are this rank's. */
 static void take_best(const struct pp_call *c, const struct pp_head_block *h,
                       const struct drawn *own)
 {

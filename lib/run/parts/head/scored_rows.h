@@ -70,9 +70,9 @@ struct pp_head_loss {
 enum { PP_MOST_TOP_K = 1024 };
 
 /* The distributions that the scored rows should predict in place of targets.
- * fetch writes those from `at` on, for k words each: ids (n, k), as targets
- * are, their weights, and the entropies (n). The log-probability of a row is
- * then minus the divergence from its distribution. */
+ * fetch writes the distributions from `at` on, for k words each: ids (n, k), as
+ * targets are, their weights, and the entropies (n). The log-probability of a
+ * row is then minus the divergence from its distribution. */
 struct pp_head_targets {
     int (*fetch)(void *ctx, size_t at, size_t n, int32_t *ids, double *weights,
                  double *entropy, struct pp_err *err); /* or NULL */

@@ -2,7 +2,7 @@
 /* teacher - the loss and its gradient if the target of a row is a
  * teacher's distribution over some words: the divergence of the model from it
  * (Hinton et al. 2015). The distributions come from the host a few rows at a
- * time, so that no buffer holds those of a microbatch. */
+ * time, so that no buffer holds the distributions of a microbatch. */
 #include "run/parts/head/head.h"
 
 #include <string.h>
