@@ -5,7 +5,7 @@
 
 #include "runner/runner.h"
 
-/* The words of --save-dtype; from the third on, those of --dtype. */
+/* The words of --save-dtype; from the third on, the words of --dtype. */
 enum pprun_save_dtype { PPRUN_SAVE_RUN, PPRUN_SAVE_MODEL, PPRUN_SAVE_FP32 };
 /* The words of --last-batch: what a step does when the epoch ends in it. */
 enum pprun_last_batch { PPRUN_LAST_WRAP, PPRUN_LAST_SHORT, PPRUN_LAST_DROP };
@@ -27,7 +27,7 @@ struct pprun_lines {
     size_t n;        /* bytes of text */
     double deadline; /* of the wait for the reader; 0: not yet */
     bool stop;       /* the run stops at the request of some rank */
-    bool is_log;     /* lines go to a file that keeps those of earlier runs */
+    bool is_log;     /* lines go to a file that keeps lines of earlier runs */
     bool is_new;     /* it did not exist, and has no line yet */
     atomic_bool failed; /* all ranks that are threads read it */
     struct pp_err err;  /* valid if failed */
@@ -121,7 +121,7 @@ bool pprun_signalled(void);
 void pprun_weights_missed(void *ctx, int64_t step, const char *why);
 
 /* Opens the output. Step lines go to a file as they are made. open changes no
- * line; begin removes those that the run will write again. */
+ * line; begin removes lines that the run will write again. */
 int pprun_lines_open(struct runner *p) PP_MUST_USE;
 int pprun_lines_begin(struct runner *p) PP_MUST_USE;
 

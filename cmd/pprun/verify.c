@@ -142,8 +142,8 @@ static void take_bins_of_plan(const struct verify *y)
     j->slot_limit = 0;
 }
 
-/* Makes the job that of one rank, which computes sequence by sequence, unless
- * what experts drop depends on those beside it. */
+/* Makes the job a job of one rank, which computes sequence by sequence, unless
+ * what experts drop depends on the sequences beside it. */
 static void take_one(const struct verify *y)
 {
     struct pp_job *j = &y->p->job;
@@ -261,7 +261,7 @@ static int run_all(struct verify *y)
         (!calm && run_wide(y, lr)) || pp_verify_judge(&y->v, err))
         return -1;
     /* Rounding errors of another order of sums, as tensor-parallel ranks have,
-     * can grow more than those of the twin. In fp64 they stay small, and a
+     * can grow more than the twin's. In fp64 they stay small, and a
      * fault stays. */
     if (!pp_verify_differs_later(&y->v) || y->v.later == PP_VERIFY_WIDE ||
         !y->p->job.device->is_host)

@@ -24,8 +24,8 @@ void ppsched_count_items(struct ppsched *p)
                             : p->manifest.data;
 }
 
-/* Returns whether the items of the data are known, not only those that the plan
- * assumes. */
+/* Returns whether the items of the data are known, not only the items that the
+ * plan assumes. */
 static bool knows_data(const struct ppsched *p)
 {
     return (p->data || p->manifest.has_data) && p->costs.max_tokens > 0;

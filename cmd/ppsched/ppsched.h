@@ -150,7 +150,7 @@ void ppsched_count_items(struct ppsched *p);
 /* Returns the most features that a rank of an encoder makes in an action. */
 size_t ppsched_most_features(const struct ppsched *p, size_t encoder);
 
-/* Returns what to multiply the bytes of a unit by. Those of an encoder are for
+/* Returns what to multiply the bytes of a unit by. Bytes of an encoder are for
  * the items that the plan assumed, but the data may have more or fewer. */
 double ppsched_items_scale(const struct ppsched *p, size_t unit);
 
@@ -230,7 +230,7 @@ int ppsched_verdict(struct ppsched *p, FILE *f) PP_MUST_USE;
  * is for PyTorch and has communication, but does not reduce gradients. */
 int ppsched_import_check(struct ppsched *p) PP_MUST_USE;
 
-/* Prints --export. With -s the cells are those of PyTorch's class. */
+/* Prints --export. With -s the cells are as PyTorch's class has them. */
 int ppsched_export(struct ppsched *p, FILE *f) PP_MUST_USE;
 
 /* Fills p->manifest with stages without units, placed as the options say. */
@@ -308,8 +308,8 @@ int ppsched_bound(struct ppsched *p, double reached,
 /* Fills p->built, lowered, with the best order that a search finds. */
 int ppsched_auto(struct ppsched *p) PP_MUST_USE;
 
-/* Replaces the manifest's stages and schedule by those for the ranks that are
- * left without --without-rank. Fills p->built and the costs. */
+/* Replaces the manifest's stages and schedule by stages and schedule for the
+ * ranks that --without-rank leaves. Fills p->built and the costs. */
 int ppsched_reroute(struct ppsched *p) PP_MUST_USE;
 
 /* Prints what --without-rank each has: the step and the memory without each of

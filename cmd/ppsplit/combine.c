@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* combine - joins plans of a model: the stages and the mesh of an
- * encoder of each, and those of the language model of the last. Costs depend on
- * all meshes, so they are computed again. */
+/* combine - joins plans of a model: the stages and the mesh of an encoder of
+ * each, and the stages and the mesh of the language model of the last. Costs
+ * depend on all meshes, so they are computed again. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -261,8 +261,8 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
     return check_chunks(j, p, (int)n) ? -1 : (int64_t)n;
 }
 
-/* Returns the mesh of an encoder as one of ranks of its own. On those of the
- * language model each of tp and cp divides images. */
+/* Returns the mesh of an encoder as one of ranks of its own. On the ranks of
+ * the language model each of tp and cp divides images. */
 static struct pp_mesh encoder_mesh(const struct combined *p)
 {
     struct pp_mesh x = p->m->mesh;

@@ -199,7 +199,7 @@ static void add_point(struct pp_arena *a, const struct pp_split_row *r,
     y[s->n++] = r->need;
 }
 
-/* Fills the series; those without a point have no name in the legend. */
+/* Fills the series; series without a point have no name in the legend. */
 static void fill_series(struct pp_arena *a, const struct pp_mesh_kinds *c,
                         struct pp_series series[N_SERIES])
 {

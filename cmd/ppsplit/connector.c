@@ -2,7 +2,7 @@
 /* connector - the product with a bias by which a generator reads the
  * rows of a language model. It belongs to the unit of the generator's
  * embedding, but the plan of a generator alone does not know the width of these
- * rows. So its costs, and those of the state, are computed again. */
+ * rows. So its costs, and the costs of the state, are computed again. */
 #include <math.h>
 
 #include "manifest/config_json.h"
@@ -84,7 +84,7 @@ static void extend_embedding(size_t reads, struct pp_manifest *g)
 }
 
 /* Adds the time of so many operations. Nothing measured them: they take as long
- * as those of the next unit with a product. */
+ * as the operations of the next unit with a product. */
 static void add_seconds(struct pp_manifest *g, double flops)
 {
     const struct pp_plan_model *m = &g->model;

@@ -20,8 +20,8 @@ static void divide(double c[2], double ranks)
     c[1] /= ranks;
 }
 
-/* Turns the seconds of a rank that does the whole work of a row into those for
- * a token of the microbatch, whose work ranks divide. */
+/* Turns the seconds of a rank that does the whole work of a row into seconds
+ * for a token of the microbatch, whose work ranks divide. */
 static void share_seconds(const struct split_job *j, struct pp_unit_id unit,
                           struct pp_unit_seconds *s)
 {

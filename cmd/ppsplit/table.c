@@ -16,8 +16,8 @@
 
 enum { UNITS_TEXT = 96, BAR = 20, LEAST_BAR = 4 };
 
-/* The columns of a table of costs beside its first column and the bar: those of
- * numbers, and the mark. */
+/* The columns of a table of costs beside its first column and the bar: columns
+ * of numbers, and the mark. */
 enum { NUMBER_COLUMNS = 21, MARK_COLUMNS = 12 };
 static const char largest_mark[] = "  <- largest";
 
@@ -333,7 +333,7 @@ static void print_mesh(const struct pp_split_plan *plan, FILE *f)
     tool_paragraph(
         f,
         "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s%s; "
-        "%lld in all. Costs, sizes and parameters are those of one rank%s.",
+        "%lld in all. Costs, sizes and parameters are of one rank%s.",
         x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "", encoder,
         (long long)planner_n_ranks(q),
         divided && !x->whole_state

@@ -92,8 +92,8 @@ static int share_ranks(struct split_job *j, const struct split_encoder_mesh *e)
     return 0;
 }
 
-/* Takes all meshes that were given: those of ranks of their own, and one of the
- * language model's ranks. */
+/* Takes all meshes that were given: meshes of ranks of their own, and one of
+ * the language model's ranks. */
 static int take_meshes(struct split_job *j)
 {
     j->p.mesh.encoder_tp = 0;
@@ -251,7 +251,7 @@ static int check_encoder_ranks(struct split_job *j)
     return set_meshes(j);
 }
 
-/* Sets the rows of an item: those of an option, if they were given. */
+/* Sets the rows of an item: an option's, if they were given. */
 static int set_rows(struct split_job *j, size_t encoder, const char *option,
                     int64_t rows)
 {

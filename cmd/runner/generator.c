@@ -58,8 +58,8 @@ int runner_read_generator(struct runner *p)
 }
 
 /* Reports whether ranks of both meshes divide rows, tensors and state alike and
- * exchange alike what attention needs, and the rows of one follow those of the
- * other. */
+ * exchange alike what attention needs, and the rows of one follow the rows of
+ * the other. */
 static bool are_alike(const struct pp_mesh *a, const struct pp_mesh *b)
 {
     return a->dp == b->dp && a->tp == b->tp && a->cp == b->cp &&

@@ -362,7 +362,7 @@ static int find_weights(struct runner *p)
     return 0;
 }
 
-/* Opens the weights of a plan of memory that counts those in files. */
+/* Opens the weights of a plan of memory that counts weights in files. */
 static int plan_weights(struct runner *p)
 {
     const char *source = p->manifest.model.source;

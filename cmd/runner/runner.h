@@ -182,8 +182,8 @@ void runner_join_generator(struct pp_layout *l);
 int runner_check_generator_data(const struct runner *p, const char *dir,
                                 const struct pp_packed *data) PP_MUST_USE;
 
-/* Adds the generator's weights to those of the run, which are at path: those in
- * PATH/generator, or of the plan. */
+/* Adds the generator's weights to the weights of the run, which are at path:
+ * from PATH/generator, or of the plan. */
 int runner_open_generator(struct runner *p, const char *path) PP_MUST_USE;
 
 /* Refuses what pprun does not do with a model that has an encoder of images. */
@@ -240,9 +240,9 @@ int runner_check_sizes(const struct runner *p,
 int runner_check_device(struct runner *p) PP_MUST_USE;
 
 /* The memory of a rank of a row, and of this process for the ranks of the row,
- * beside what they allocate: of the host. channels: those to these ranks, and
- * what they are in the process; stacks: of their threads. Both 0 if ranks are
- * processes. */
+ * beside what they allocate: of the host. channels: channels to these ranks,
+ * and what they are in the process; stacks: of their threads. Both 0 if ranks
+ * are processes. */
 struct runner_row_memory {
     struct pp_rank_memory rank;
     int ranks;
@@ -312,7 +312,7 @@ void runner_write_metrics(struct pp_json_writer *w,
                           const struct pp_objective *o, unsigned columns,
                           const char *prefix, const double *metrics);
 
-/* Writes those of an evaluation, if there are any. */
+/* Writes the metrics of an evaluation, if there are any. */
 void runner_write_val_metrics(const struct runner *p,
                               const struct pp_step_report *r,
                               struct pp_json_writer *w);

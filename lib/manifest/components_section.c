@@ -81,8 +81,9 @@ static int read_mesh(const struct pp_value *component,
 }
 
 /* Checks the first rank of a component that is apart. Its ranks and rows follow
- * those of the component before it that is. The second of two encoders may be
- * on the ranks of the language model, and then it has no first rank. */
+ * the ranks and rows of the component before it that is. The second of two
+ * encoders may be on the ranks of the language model, and then it has no first
+ * rank. */
 static int check_first_rank(const struct pp_value *at,
                             const struct pp_manifest *m, size_t index,
                             size_t n_encoders, int rank)

@@ -4,9 +4,9 @@
  * that the last one of the language model puts out, before the head.
  *
  * A manifest gives costs and sizes for a microbatch of the language model, as
- * one of its ranks sees it. Those of the generator are scaled: it may have
- * other tokens for a microbatch, and on other data-parallel ranks it has those
- * of several microbatches, or of a part of one. */
+ * one of its ranks sees it. Costs and sizes of the generator are scaled: it may
+ * have other tokens for a microbatch, and on other data-parallel ranks it has
+ * the tokens of several microbatches, or of a part of one. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "cost/workloads.h"
 #include "model/precision.h"
 
-/* Both plans, and the numbers by which those of the generator grow. */
+/* Both plans, and the numbers by which the generator's costs grow. */
 struct join {
     const struct pp_manifest *to, *of;
     struct pp_arena arena;
@@ -181,8 +181,8 @@ size_t pp_manifest_last_rows(const struct pp_plan_model *model)
 }
 
 /* The last unit of the language model also puts out the rows that its head
- * reads. It has room for their gradient from the generator, as it has for those
- * of several predictions. */
+ * reads. It has room for their gradient from the generator, as it has for the
+ * gradients of several predictions. */
 static void pass_on(const struct join *j, struct pp_plan_unit *units)
 {
     const struct pp_plan_model *a = &j->to->model;
@@ -244,7 +244,7 @@ static struct pp_profile join_profiles(struct join *j)
 
 /* --- stages --- */
 
-/* Appends the stages of a plan to those of the graph. */
+/* Appends the stages of a plan to the stages of the graph. */
 static void add_stages(struct join *j, const struct pp_manifest *m,
                        size_t first_unit, struct pp_graph *g,
                        struct pp_plan_stage *stages)
@@ -302,8 +302,8 @@ static struct pp_plan_stage *join_stages(struct join *j, struct pp_graph *g)
 
 /* --- components --- */
 
-/* Lists those of the language model's plan, and the generator. Without encoders
- * each of both has ranks of its own. Returns how many. */
+/* Lists the components of the language model's plan, and the generator. Without
+ * encoders each of both has ranks of its own. Returns how many. */
 static size_t list_components(const struct join *j, struct pp_component *parts)
 {
     const struct pp_manifest *m = j->to, *g = j->of;
@@ -356,9 +356,9 @@ static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
                : 0;
 }
 
-/* Checks that gradients reach the generator's units as in its own plan. Those
- * for the language model pass the first units, too, and a frozen one then keeps
- * what its plan does not count. */
+/* Checks that gradients reach the generator's units as in its own plan.
+ * Gradients for the language model pass the first units, too, and a frozen one
+ * then keeps what its plan does not count. */
 static int check_roles(const struct join *j, const struct pp_manifest *out,
                        struct pp_err *err)
 {

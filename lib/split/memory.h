@@ -11,8 +11,8 @@
 
 #include "schedule/memory/memory.h"
 
-/* Bytes of a unit. All but the training state are those of the largest
- * microbatch, or of its largest slice. */
+/* Bytes of a unit. All but the training state are for the largest microbatch,
+ * or its largest slice. */
 enum {
     PP_UNIT_ACT_I,
     PP_UNIT_ACT_W,
@@ -58,8 +58,8 @@ struct pp_split_memory {
     size_t *at;          /* per peak: index into counts */
     unsigned *counts; /* at a peak: buffers of each kind up to TRAINED of each
                          stage of the rank, then messages over each boundary
-                         that begins or ends one of these stages (first those
-                         that begin), or over any if messages are equal */
+                         that begins or ends one of these stages (those that
+                         begin first), or over any if messages are equal */
     size_t n_peaks, n_counts, peak_capacity, count_capacity;
     double *sizes; /* scratch: the bytes of each count of a peak */
     struct pp_split_ring
@@ -81,8 +81,8 @@ void pp_split_memory_init(struct pp_split_memory *m,
 void pp_split_memory_set(struct pp_split_memory *m,
                          const double (*bytes)[PP_N_UNIT_BYTES]);
 
-/* Returns the bytes that a rank needs. bounds are those of one copy, and no
- * stage is empty. */
+/* Returns the bytes that a rank needs. bounds are of one copy, and no stage is
+ * empty. */
 double pp_split_memory_need(const struct pp_split_memory *m,
                             const size_t *bounds, int rank);
 

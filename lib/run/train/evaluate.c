@@ -32,7 +32,7 @@ struct forward {
     uint64_t draw;
 };
 
-/* Adds the metrics of a pass to those of the passes before. */
+/* Adds the metrics of a pass to the metrics of the passes before. */
 static int add_metrics(struct pp_rank *r, double *combined, struct pp_err *err)
 {
     size_t n = pp_rank_n_metrics(r) / (size_t)r->job->accumulate;

@@ -33,7 +33,7 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
         share[k] = time == PP_LAYER_TIME_FWD     ? c[k].forward
                    : time == PP_LAYER_TIME_INPUT ? c[k].input_grad
                                                  : c[k].weight_grad;
-    if (pp_unit_is_vision(u)) /* operations are those of all of an image */
+    if (pp_unit_is_vision(u)) /* operations are for all of an image */
         share[0] *=
             (double)pp_image_rows(pp_unit_encoder(m, u),
                                   all.images[u.component].patches, u.component);
@@ -41,8 +41,8 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
         share[0] = 1; /* a unit without products still moves data */
 }
 
-/* Returns the tokens and pairs that a layer works on; those of an encoder whose
- * tensors ranks divide are as if each did the work of some of its rows. */
+/* Returns the tokens and pairs that a layer works on; for an encoder whose
+ * tensors ranks divide, as if each did the work of some of its rows. */
 static struct pp_fit_point size_of(const struct pp_rank *rank,
                                    const struct pp_layer *l,
                                    const struct pp_part_size *s)

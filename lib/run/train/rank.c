@@ -22,7 +22,7 @@ static void *make(struct pp_rank *r, size_t n, size_t size, struct pp_err *err)
                            err);
 }
 
-/* Computes the RoPE tables of a model; those of a GPU first on the host. */
+/* Computes the RoPE tables of a model; a GPU's first on the host. */
 static int make_rope(struct pp_rank *r, struct pp_env *env,
                      const struct pp_model *m, size_t positions,
                      struct pp_err *err)

@@ -23,7 +23,7 @@ struct pp_rank {
     struct pp_env env;
     struct pp_env beside; /* with a second device handle, for the forward of
                              overlap pairs (engine.h); or zeroed */
-    struct pp_env others[2][PP_N_ROWS]; /* those of env and of beside */
+    struct pp_env others[2][PP_N_ROWS]; /* of env, and of beside */
     struct pp_kernels kernels;          /* the job's, or timed */
     struct pp_timed_stream timed;
     struct pp_model tower[PP_MAX_ENCODERS]; /* of the encoders */
@@ -41,7 +41,7 @@ struct pp_rank {
     double *host_sums;           /* losses itself, if the device is the host */
     struct pp_metadata metadata; /* of train, if the job wants it */
     uint64_t *hashes;            /* (ranks) of it, or NULL */
-    /* (1 + ranks, stages, PP_DIGEST_N): this rank's, then those of all; or
+    /* (1 + ranks, stages, PP_DIGEST_N): this rank's, then all ranks'; or
      * NULL. */
     uint64_t *digests;
     /* If ranks divide the optimizer's state: where the sums of squares of each
@@ -66,11 +66,11 @@ struct pp_rank {
     size_t n_eval;           /* microbatches of the passes over the eval data */
     /* Exchanged after a step: a sum of squares for every tensor of the model, a
      * loss and metrics for every microbatch, and numbers of ranks. */
-    size_t n_of_model, n_numbers; /* without those of ranks, and all */
-    double *mine, *sums;      /* (n_numbers) this rank's, and those of all */
-    struct pp_entry *entries; /* (n_numbers) */
-    size_t n_tensors;         /* tensors of the whole model */
-    int *peak_slots;          /* by rank */
+    size_t n_of_model, n_numbers; /* without numbers of ranks, and all */
+    double *mine, *sums;          /* (n_numbers) this rank's, and all ranks' */
+    struct pp_entry *entries;     /* (n_numbers) */
+    size_t n_tensors;             /* tensors of the whole model */
+    int *peak_slots;              /* by rank */
 
     struct pp_saving *saving; /* a checkpoint that is written beside training,
                                  or NULL */
@@ -95,7 +95,7 @@ struct pp_collective pp_rank_collective(const struct pp_env *env,
                                         enum pp_group_kind kind);
 
 /* Fill the other envs, from env, with the room for the inputs of encoders; and
- * those of beside, from the ones of env, which is complete. */
+ * the other envs of beside, from the ones of env, which is complete. */
 int pp_rank_make_others(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 void pp_rank_others_beside(struct pp_rank *r);
 
@@ -184,7 +184,7 @@ struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
                                                    size_t n);
 
 /* Computes the loss of the eval data, that of a generator and the metrics of
- * the objective, on every rank, and fills those members of the report. A loss
+ * the objective, on every rank, and fills their members of the report. A loss
  * is NAN if no token is scored. */
 int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
                      struct pp_err *err) PP_MUST_USE;
@@ -193,7 +193,7 @@ int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
 int pp_rank_evaluate_alone(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 /* Combines metrics (n, PP_MAX_METRICS) of the ranks that divide microbatches,
- * in the order of the microbatches, with what combined has of those before. */
+ * in the order of the microbatches, with what combined has of earlier ones. */
 void pp_rank_combine(const struct pp_rank *r, const double *metrics, size_t n,
                      double *combined);
 /* Sets combined to the metrics of no microbatch. */
@@ -221,7 +221,7 @@ int pp_rank_hand_over(struct pp_rank *r, pp_take_scores_fn *take, void *ctx,
                       struct pp_err *err) PP_MUST_USE;
 
 /* Draws a token for every labelled row of p, one in each bin; draw is the
- * number of those that a bin has drawn before. */
+ * number of tokens that a bin has drawn before. */
 int pp_rank_draw(struct pp_rank *r, const struct pp_packed *p,
                  const struct pp_sampler *s, uint64_t draw,
                  pp_take_scores_fn *take, void *ctx,
@@ -257,8 +257,8 @@ int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
 int pp_fit_copies(struct pp_rank *r, const struct pp_record *record, int skip,
                   struct pp_profile *p, struct pp_err *err) PP_MUST_USE;
 
-/* Makes the loads of experts, if the job wants a profile (loads.c). Gathers
- * those of all ranks, in the memory of the record. */
+/* Makes the loads of experts, if the job wants a profile (loads.c). Gathers the
+ * loads of all ranks, in the memory of the record. */
 int pp_rank_make_loads(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 int pp_rank_gather_loads(struct pp_rank *r, struct pp_record *record,
                          struct pp_err *err) PP_MUST_USE;

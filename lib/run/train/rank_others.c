@@ -7,7 +7,7 @@
 #include "model/vision.h"
 
 /* Makes room for the inputs of encoders on their way to a GPU. A row of audio
- * has those of two windows. */
+ * has the inputs of two windows. */
 static int make_room(struct pp_rank *r, struct pp_err *err)
 {
     size_t width = 0;
@@ -22,7 +22,7 @@ static int make_room(struct pp_rank *r, struct pp_err *err)
 }
 
 /* Fills the envs of the encoders. No other rank shares their attention, and
- * those that divide their tensors share their products. */
+ * ranks that divide their tensors share their products. */
 static void make_encoders(struct pp_rank *r)
 {
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};

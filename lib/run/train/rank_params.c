@@ -9,8 +9,8 @@
 #include "run/train/rank.h"
 #include "run/parameters/weights.h"
 
-/* Returns how the ranks of a mesh hold tensors: those of one group divide them,
- * those of the other hold the same. */
+/* Returns how the ranks of a mesh hold tensors: ranks of one group divide them,
+ * ranks of the other hold the same. */
 static struct pp_shares shares_of(const struct pp_rank *r,
                                   const struct pp_mesh *x,
                                   enum pp_group_kind divide,

@@ -40,7 +40,7 @@ static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
 static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
 {
     const struct pp_job *j = r->job;
-    /* A transport of devices connects the ranks that divide tensors, and those
+    /* A transport of devices connects the ranks that divide tensors, and ranks
      * that hold the same ones, but not all ranks of a row (pp_job_channels). */
     const struct pp_env *env = &r->env;
     bool all = pp_env_is_host(env);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* scored - brings the scores of a scoring job from the ranks that make them to
- * rank 0, after every pass. A rank keeps those of its own microbatches of one
- * pass. */
+ * rank 0, after every pass. A rank keeps the scores of its own microbatches of
+ * one pass. */
 #include "comm/tree.h"
 #include "run/train/rank.h"
 

@@ -2,8 +2,8 @@
 /* squares - sums of squares of gradients and weights.
  *
  * The kernel makes a sum of each PP_SQUARES_BLOCK elements. If ranks divide the
- * optimizer's state, each makes those of its own blocks and gets those of the
- * others. The sums of a tensor are added in the order of its blocks, so all
+ * optimizer's state, each makes the sums of its own blocks and gets the sums of
+ * the others. The sums of a tensor are added in the order of its blocks, so all
  * numbers of owners give the same bits. */
 #include "run/train/squares.h"
 

@@ -2,16 +2,16 @@
 /* statistics - what ranks tell each other after a step: squares of gradients,
  * losses, metrics, times.
  *
- * Almost all numbers belong to one rank. Each rank gives those that it has to
- * the tree of ranks, without zeros. Rank 0 adds them up in the order of the
- * ranks, and the sums go back through the tree. */
+ * Almost all numbers belong to one rank. Each rank gives the numbers that it
+ * has to the tree of ranks, without zeros. Rank 0 adds them up in the order of
+ * the ranks, and the sums go back through the tree. */
 #include <math.h>
 #include <string.h>
 
 #include "comm/tree.h"
 #include "run/train/squares.h"
 
-/* The numbers that all ranks have, behind those of tensors and microbatches,
+/* The numbers that all ranks have, behind numbers of tensors and microbatches,
  * and before the slots of each rank. Integers below 2^53 are exact. */
 enum shared_number {
     OF_COMPUTE,
@@ -42,7 +42,7 @@ size_t pp_rank_n_metrics(const struct pp_rank *r)
     return r->job->objective ? pp_rank_n_losses(r) * cp * PP_MAX_METRICS : 0;
 }
 
-/* Adds a number of a rank, after those of lower ranks. */
+/* Adds a number of a rank, after the numbers of lower ranks. */
 static double combine(double sum, double value, size_t index, size_t shared)
 {
     if (index >= shared + OF_ROUNDS && index <= shared + OF_WALL)
