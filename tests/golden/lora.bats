@@ -196,7 +196,8 @@ prefer() {
     prefer plan.json --reference base --steps 7 --eval pairs --resume saved
     diff <(tail -n 1 want) <(jq -c '[.loss, .val_loss, .val_reward_margin]' steps.jsonl)
     # The reference is beside the checkpoints, and a run that goes on takes it: one
-    # of fp32 in its place changes the loss a little. A damaged one is made again.
+    # of fp32 in its place changes the loss a little. A damaged one is made and
+    # written again.
     local of=(saved/reference-*)
     [ "$(stat -c %s "${of[0]}")" -gt 24 ]
     pprun -q --data pairs --steps 7 --objective dpo,beta=0.5 --reference base --eval pairs \
@@ -205,9 +206,10 @@ prefer() {
     prefer plan.json --reference base --steps 7 --eval pairs --resume saved
     jq -se --slurpfile want want '(.[0].loss / $want[-1][0] - 1 | fabs) as $x |
         $x > 0 and $x < 1e-6' steps.jsonl
-    echo >>"${of[0]}"
-    prefer plan.json --reference base --steps 7 --eval pairs --resume saved
+    printf damage | dd of="${of[0]}" bs=1 seek=32 conv=notrunc status=none
+    prefer plan.json --reference base --steps 7 --eval pairs --resume saved --save saved
     diff <(tail -n 1 want) <(jq -c '[.loss, .val_loss, .val_reward_margin]' steps.jsonl)
+    run ! grep -qa damage "${of[0]}"
     run -2 --separate-stderr prefer plan.json --reference base --data given
     [ "$stderr" = 'pprun: given: has the column ref_logprobs; run without --reference base' ]
     run -2 --separate-stderr prefer plan.json --reference base --objective dpo,reference-free

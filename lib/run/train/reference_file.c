@@ -24,7 +24,7 @@ static int path_of(const struct pp_reference_file *f, const char *dir,
                : pp_fail(err, PP_EXIT_INPUT, "%s: is too long for a path", dir);
 }
 
-/* Maps the file, and returns whether it has the size and the places. */
+/* Maps the file, and returns whether it is intact and has the places. */
 static bool open_file(const struct pp_reference_file *f, const char *dir,
                       const void **data, size_t *bytes, struct file_header *h)
 {
@@ -37,7 +37,9 @@ static bool open_file(const struct pp_reference_file *f, const char *dir,
     if (*bytes != sizeof *h + f->n * sizeof *f->values)
         return false;
     memcpy(h, *data, sizeof *h);
-    return h->first <= f->first && f->end <= h->end;
+    return h->first <= f->first && f->end <= h->end &&
+           h->checksum == pp_checksum_of((const char *)*data + sizeof *h,
+                                         *bytes - sizeof *h);
 }
 
 bool pp_reference_read(const struct pp_reference_file *f, const char *dir)
@@ -46,10 +48,8 @@ bool pp_reference_read(const struct pp_reference_file *f, const char *dir)
     struct file_header h;
     size_t bytes = 0;
     bool has = open_file(f, dir, &data, &bytes, &h);
-    if (has) {
+    if (has)
         memcpy(f->values, (const char *)data + sizeof h, bytes - sizeof h);
-        has = pp_checksum_of(f->values, bytes - sizeof h) == h.checksum;
-    }
     pp_file_unmap(data, bytes);
     return has;
 }

@@ -21,10 +21,10 @@ struct pp_reference_file {
 };
 
 /* Takes the values from the file in dir, if there is one that is intact and has
- * these places. Returns whether it did; values may be overwritten if not. */
+ * these places. Returns whether it did. */
 bool pp_reference_read(const struct pp_reference_file *f, const char *dir);
 
-/* Writes the file to dir, unless one with these places is there. */
+/* Writes the file to dir, unless an intact one with these places is there. */
 int pp_reference_write(const struct pp_reference_file *f, const char *dir,
                        struct pp_err *err) PP_MUST_USE;
 
