@@ -276,8 +276,8 @@ void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
                        struct pp_workloads *s);
 
 /* Simulates a step that begins with bin first. Its k-th microbatches are the
- * microbatches of round order[k]; NULL: of round k. *time is that of the
- * slowest data-parallel rank. */
+ * microbatches of round order[k]; NULL: of round k. *time is the time of
+ * the slowest data-parallel rank. */
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
                        const struct pp_workloads *sizes, size_t first,
                        const uint32_t *order, double *time) PP_MUST_USE;

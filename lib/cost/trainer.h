@@ -16,8 +16,9 @@
 
 /* How a trainer reduces gradients on GPUs: it computes nothing meanwhile; or it
  * goes on, and a reduction begins behind the last backward of its stage, but
- * that of the first stage inside, as buckets fill (Megatron-LM's overlap of the
- * reduction); or that of each stage inside, with each layer. */
+ * the first stage's begins inside, as buckets fill (Megatron-LM's overlap of
+ * the reduction); or the reduction of each stage begins inside, with each
+ * layer. */
 enum pp_trainer_buckets {
     PP_BUCKETS_NONE,
     PP_BUCKETS_FIRST,

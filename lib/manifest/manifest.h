@@ -116,8 +116,8 @@ size_t pp_manifest_last_rows(const struct pp_plan_model *model);
 
 /* Puts a generator behind the language model of m: the units, stages and ranks
  * of its plan, with their costs, the connector's in its first unit. Both
- * plans assume a microbatch; that of the generator stands for one of the
- * language model. m loses its schedule. On failure *m is as it was. */
+ * plans assume a microbatch; the generator's stands for one of the language
+ * model. m loses its schedule. On failure *m is as it was. */
 int pp_manifest_add_generator(struct pp_manifest *m,
                               const struct pp_manifest *generator,
                               struct pp_err *err) PP_MUST_USE;

@@ -344,8 +344,8 @@ static inline bool pp_model_has_encoder(const struct pp_model *m)
 /* Number units in data order: each encoder's, embedding, layers, norm, layers
  * for multi-token prediction, head; then the generator's.
  * pp_component_first returns the number of the first unit of a component, or
- * with PP_N_COMPONENTS that of all units; pp_component_n_units returns 0 for a
- * component that the model does not have. */
+ * with PP_N_COMPONENTS the number of all units; pp_component_n_units returns 0
+ * for a component that the model does not have. */
 size_t pp_component_n_units(const struct pp_model *m, size_t component);
 size_t pp_component_first(const struct pp_model *m, size_t component);
 size_t pp_model_n_units(const struct pp_model *m);

@@ -31,7 +31,7 @@ int pp_generated_init(struct pp_generated *g, struct pp_device *d,
 void pp_generated_finish(struct pp_generated *g);
 
 /* Fills g->view with the generator's tokens of a bin, or over a bridge with
- * this rank's. env is that of the generator. b may be NULL. */
+ * this rank's. env is the generator's. b may be NULL. */
 int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
                       const struct pp_bridge *b, const struct pp_packed *p,
                       size_t bin, struct pp_err *err) PP_MUST_USE;

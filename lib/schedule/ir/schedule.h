@@ -31,7 +31,7 @@ static inline bool pp_is_second_of_pair(const struct pp_row *row, size_t i)
 }
 
 /* Returns the place of the row from which on the receive at place `recv` is
- * posted: that of the compute action or pair in front of it, so that the
+ * posted: the place of the compute action or pair in front of it, so that the
  * message arrives while it runs, or its own if anything but messages is
  * between. */
 size_t pp_posted_at(const struct pp_row *row, size_t recv);

@@ -51,8 +51,8 @@ struct pp_head_loss {
     double scale;       /* 1 / scored tokens of the whole step */
     double temperature; /* divides logits; 0: 1 */
     double *sum;   /* in the memory of the kernels: F adds the sum of -logp over
-                      scored rows, in row order, times scale; or that of
-                      `objective`. NULL: another rank does */
+                      scored rows, in row order, times scale; or
+                      the loss of `objective`. NULL: another rank does */
     double *logps; /* (n) F writes; may be NULL without objective */
     bool at_once;  /* the backward follows F at once (schedule/ir/at_once.h); F
                       may do what belongs to it, also to gradients */
