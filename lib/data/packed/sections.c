@@ -23,27 +23,17 @@ const char *const pp_scope_names[PP_N_SCOPES] = {"token", "sequence", "group",
 const char *const pp_with_names[PP_N_WITH] = {"all data",    "groups", "ranks",
                                               "a generator", "images", "audio"};
 
-#define STREAM_SECTIONS(modality, name, with)                               \
-    [PP_SECTION_ITEM_STARTS +                                               \
-        PP_SECTIONS_OF_STREAM *                                             \
-            (modality)] = {name ".starts", PP_SCOPE_BIN, PP_ELEMENT_U64, 2, \
-                           false,          with},                           \
-            [PP_SECTION_CU_ITEMS +                                          \
-                PP_SECTIONS_OF_STREAM * (modality)] = {name ".cu_items",    \
-                                                       PP_SCOPE_SEQUENCE,   \
-                                                       PP_ELEMENT_I32,      \
-                                                       1,                   \
-                                                       true,                \
-                                                       with},               \
-            [PP_SECTION_CU_ROWS +                                           \
-                PP_SECTIONS_OF_STREAM * (modality)] = {name ".cu_rows",     \
-                                                       PP_SCOPE_ITEM,       \
-                                                       PP_ELEMENT_I32,      \
-                                                       1,                   \
-                                                       true,                \
-                                                       with},               \
-            [PP_SECTION_GRIDS + PP_SECTIONS_OF_STREAM * (modality)] = {     \
-                name ".grids", PP_SCOPE_ITEM, PP_ELEMENT_U32, 3, false, with}
+#define STREAM_ROW(m, section, ...) \
+    [PP_SECTION_##section + PP_SECTIONS_OF_STREAM * (m)] = {__VA_ARGS__}
+#define STREAM_ROWS(m, name, with)                                             \
+    STREAM_ROW(m, ITEM_STARTS, name ".starts", PP_SCOPE_BIN, PP_ELEMENT_U64,   \
+               2, false, with),                                                \
+        STREAM_ROW(m, CU_ITEMS, name ".cu_items", PP_SCOPE_SEQUENCE,           \
+                   PP_ELEMENT_I32, 1, true, with),                             \
+        STREAM_ROW(m, CU_ROWS, name ".cu_rows", PP_SCOPE_ITEM, PP_ELEMENT_I32, \
+                   1, true, with),                                             \
+        STREAM_ROW(m, GRIDS, name ".grids", PP_SCOPE_ITEM, PP_ELEMENT_U32, 3,  \
+                   false, with)
 
 const struct pp_section_row pp_sections[PP_N_SECTIONS] = {
     [PP_SECTION_STARTS] = {"starts", PP_SCOPE_BIN, PP_ELEMENT_U64, 3},
@@ -60,8 +50,8 @@ const struct pp_section_row pp_sections[PP_N_SECTIONS] = {
                           PP_WITH_RANKS},
     [PP_SECTION_GENERATOR] = {"generator_scored", PP_SCOPE_BIN, PP_ELEMENT_U32,
                               1, false, PP_WITH_GENERATOR},
-    STREAM_SECTIONS(PP_MODALITY_IMAGES, "images", PP_WITH_IMAGES),
-    STREAM_SECTIONS(PP_MODALITY_AUDIO, "audio", PP_WITH_AUDIO),
+    STREAM_ROWS(PP_MODALITY_IMAGES, "images", PP_WITH_IMAGES),
+    STREAM_ROWS(PP_MODALITY_AUDIO, "audio", PP_WITH_AUDIO),
 };
 
 /* The sections that code reads as structs. */
