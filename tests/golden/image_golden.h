@@ -10,6 +10,7 @@
 
 #include "data/tensors/safetensors.h"
 #include "manifest/config_json.h"
+#include "merged.h"
 #include "model/frozen.h"
 #include "model/vision.h"
 #include "omni_model.h"
@@ -428,7 +429,7 @@ static bool run(const struct golden *g, const struct setting *x,
            (pp_schedule_init(&s, &graph, x->kind, microbatches), true) &&
            !pp_kind_emit(pp_kind_find(x->kind), &s, &o, &err) &&
            !pp_lower(&s, &err) && !pp_check(&s, &err) &&
-           !pp_schedule_merge(&s, &one, &merged, &err) &&
+           !merge_rows(&s, &one, &merged, &err) &&
            !play(g, &m, x, x->merged ? &merged : &s, out, &err);
     if (!good)
         printf("# %s: %s\n", x->split->name, err.text);

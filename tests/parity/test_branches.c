@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "merged.h"
 #include "schedule/check/check.h"
 #include "schedule/kinds/kind.h"
 #include "scratch.h"
@@ -195,7 +196,7 @@ static void run_case(const struct branches *b, const char *kind,
                 (pp_schedule_init(&s, &g, kind, M), true) &&
                 !pp_kind_emit(pp_kind_find(kind), &s, &o, &err) &&
                 !pp_lower(&s, &err) && !pp_check(&s, &err) &&
-                !pp_schedule_merge(&s, &one, &merged, &err) &&
+                !merge_rows(&s, &one, &merged, &err) &&
                 !train(b, &s, data, 3, 0.1, &many, &err) &&
                 !train(b, &merged, data, 3, 0.1, &single, &err);
     ok(good && !memcmp(many.loss, single.loss, sizeof many.loss) &&

@@ -3,6 +3,7 @@
  * actions merged into one row. It tries dualpipe and random schedules, also
  * with copies of the weights, and with stages that recompute (the one rank does
  * not). The executor also keeps no more microbatches in flight than planned. */
+#include "merged.h"
 #include "scratch.h"
 #include "small_run.h"
 #include "tap.h"
@@ -182,7 +183,7 @@ static bool agrees(struct pp_schedule *s, const struct pp_graph *g,
     }
     if (pp_lower(s, err) || pp_check(s, err))
         return false;
-    if (pp_schedule_merge(s, &one_graph, &one, err) == 0 &&
+    if (merge_rows(s, &one_graph, &one, err) == 0 &&
         train(s, data, bounds, recompute, 0, &many, err) == 0 &&
         train(&one, data, bounds, NULL, 0, &single, err) == 0)
         yes = same(&many, &single);

@@ -45,16 +45,6 @@ static void test_graph(void)
     drop(&f);
 }
 
-static bool prepare(struct fixture *f, int p, int m)
-{
-    chain(f, p, 1, PP_PLACEMENT_BOTH_WAYS);
-    if (emit(f, "dualpipe", m, 0) == 0 && pp_lower(&f->s, &f->err) == 0 &&
-        pp_check(&f->s, &f->err) == 0)
-        return true;
-    printf("# %s\n", f->err.text);
-    return false;
-}
-
 /* Returns true if rank p - 1 - r does with the copies what rank r does with the
  * originals. */
 static bool is_mirrored(const struct pp_schedule *s)
@@ -195,24 +185,6 @@ static void test_syncs(void)
     row->actions[row->n - 2] = a;
     ok(pp_check(&f.s, &f.err) && strstr(f.err.text, "before SYNC_COPIES"),
        "SYNC_TIED before SYNC_COPIES is refused");
-    drop(&f);
-}
-
-static void test_merge(void)
-{
-    struct fixture f, one;
-    if (!ok(prepare(&f, 4, 8), "dualpipe runs"))
-        return;
-    chain(&one, 1, 8, PP_PLACEMENT_LOOP);
-    for (int s = 0; s < 8; s++)
-        one.graph.stages[s].n_inputs = f.graph.stages[s].n_inputs;
-    one.graph.n_copies = 2;
-    ok(!pp_graph_connect(&one.arena, &one.graph, &one.err) &&
-           !pp_schedule_merge(&f.s, &one.graph, &one.s, &one.err) &&
-           !pp_check(&one.s, &one.err),
-       "its ranks merge into one");
-    is_int(count(&one.s.rows[0], PP_SYNC_COPIES), 1, "  with one SYNC_COPIES");
-    drop(&one);
     drop(&f);
 }
 
@@ -389,7 +361,6 @@ int main(void)
     test_rows();
     test_refusals();
     test_syncs();
-    test_merge();
     test_random();
     return done();
 }

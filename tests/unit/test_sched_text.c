@@ -166,41 +166,6 @@ static void test_canonical(void)
     }
 }
 
-/* The merged row keeps each rank's order, and one rank can run it. */
-static void test_merge(void)
-{
-    struct fixture f, one;
-    chain(&f, 4, 2, PP_PLACEMENT_LOOP);
-    f.graph.tied[0] = 0;
-    f.graph.tied[1] = 7;
-    ok(!emit(&f, "interleaved", 8, 0) && !pp_lower(&f.s, &f.err),
-       "a schedule is made to merge");
-    chain(&one, 1, 8, PP_PLACEMENT_LOOP);
-    one.graph.tied[0] = 0;
-    one.graph.tied[1] = 7;
-    ok(!pp_schedule_merge(&f.s, &one.graph, &one.s, &one.err), "it merges");
-    ok(!pp_check(&one.s, &one.err), "the merged row is valid: %s",
-       one.err.text);
-    is_int((long long)one.s.rows[0].n,
-           (long long)pp_schedule_n_compute(&f.s) + 1,
-           "all compute actions, one SYNC_TIED and no messages");
-    size_t next[4] = {0};
-    bool kept = true;
-    for (size_t i = 0; i + 1 < one.s.rows[0].n; i++) {
-        struct pp_action a = one.s.rows[0].actions[i];
-        const struct pp_row *row = &f.s.rows[a.stage % 4];
-        size_t *k = &next[a.stage % 4];
-        while (!pp_is_compute(row->actions[*k].op))
-            ++*k;
-        struct pp_action b = row->actions[(*k)++];
-        kept &=
-            a.stage == b.stage && a.op == b.op && a.microbatch == b.microbatch;
-    }
-    ok(kept, "each rank's own order is kept");
-    drop(&one);
-    drop(&f);
-}
-
 static void test_forward_only(void)
 {
     struct fixture f;
@@ -229,7 +194,6 @@ int main(void)
     test_placement();
     test_graph_errors();
     test_canonical();
-    test_merge();
     test_forward_only();
     return done();
 }

@@ -235,24 +235,3 @@ int pp_lower_again(struct pp_schedule *s, const struct pp_costs *costs,
     }
     return lower(s, costs, err);
 }
-
-int pp_schedule_merge(const struct pp_schedule *s,
-                      const struct pp_graph *merged_graph,
-                      struct pp_schedule *dst, struct pp_err *err)
-{
-    struct pp_event_order o = {0};
-    int rc = pp_event_order(s, NULL, &o, err);
-    if (rc)
-        goto out;
-    pp_schedule_init(dst, merged_graph, s->kind, s->n_microbatches);
-    dst->channel_depth = s->channel_depth;
-    for (size_t i = 0; i < o.n; i++) {
-        o.events[i].action.overlap = 0;
-        if (!o.events[i].completion)
-            add_action(dst, o.events[i].action);
-    }
-    add_syncs(dst);
-out:
-    free(o.events);
-    return rc;
-}

@@ -76,14 +76,6 @@ size_t pp_schedule_n_compute(const struct pp_schedule *s);
  * the microbatches. */
 bool pp_schedule_is_canonical(const struct pp_schedule *s);
 
-/* Merges all rows into one row that a single rank can play. merged_graph has
- * the same stages, all on row 0. dst holds the compute actions in an order that
- * respects the rows and the dependencies, and no messages. SYNC_COPIES and
- * SYNC_TIED appear once, at the end. */
-int pp_schedule_merge(const struct pp_schedule *s,
-                      const struct pp_graph *merged_graph,
-                      struct pp_schedule *dst, struct pp_err *err) PP_MUST_USE;
-
 /* Copies s to dst without I, W, B, their messages and the gradient actions, for
  * evaluation. */
 void pp_schedule_forward_only(const struct pp_schedule *s,
