@@ -191,9 +191,9 @@ static inline void *enter(void *arg)
                    .owner = j->split->owners
                                 ? (size_t)(self->rank / j->split->tp)
                                 : 0}};
-    if (!pp_parameters_init_on(&p, j->model, j->split->ranges[self->rank],
-                               MAX_RANGES, &where,
-                               PP_WITH_GRADS | PP_WITH_MOMENTS, err)) {
+    if (!pp_parameters_init(&p, j->model, j->split->ranges[self->rank],
+                            MAX_RANGES, &where, PP_WITH_GRADS | PP_WITH_MOMENTS,
+                            err)) {
         work(j, comm, &p);
         pp_parameters_finish(&p);
     }

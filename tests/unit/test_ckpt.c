@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ckpt - checkpoints across splits, failures and kills. */
 #include "ckpt_job.h"
+#include "on_host.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -286,7 +287,7 @@ static void test_grads(const char *dir)
         bool same = true;
         struct pp_parameters whole;
         struct pp_unit_range all = {0, 0, 6, 0};
-        if (pp_parameters_init(&whole, &tied, &all, 1, 4, 0, &err))
+        if (pp_parameters_init(&whole, &tied, &all, 1, &floats, 0, &err))
             return;
         for (size_t k = 0; k < whole.n; k++) {
             const struct pp_tensor *x =

@@ -2,6 +2,7 @@
 /* test_ckpt_gather - moments that two ranks own in part come as whole tensors,
  * and a sink that fails ends the gathering on every rank. */
 #include "ckpt_job.h"
+#include "on_host.h"
 #include "tap.h"
 
 #include <unistd.h>
@@ -71,8 +72,8 @@ static void *gather(void *arg)
         .accumulator_bytes = 4,
         .shares = {.owners = OWNERS, .owner = (size_t)o->rank}};
     comm = pp_comm_threads_open(o->world, o->rank);
-    if (!pp_parameters_init_on(&p, &m, &all, 1, &where,
-                               PP_WITH_GRADS | PP_WITH_MOMENTS, &o->err)) {
+    if (!pp_parameters_init(&p, &m, &all, 1, &where,
+                            PP_WITH_GRADS | PP_WITH_MOMENTS, &o->err)) {
         for (size_t k = 0; k < p.n; k++)
             for (size_t i = 0; i < p.at[k].own.n; i++)
                 ((float *)p.at[k].m)[i] =
@@ -114,7 +115,7 @@ static size_t count_wrong(const struct taken *t)
     const struct pp_unit_range all = {0, 0, 6, 0};
     struct pp_err err = {0};
     size_t wrong = 0, at = 0;
-    if (pp_parameters_init(&p, &m, &all, 1, 4, 0, &err))
+    if (pp_parameters_init(&p, &m, &all, 1, &floats, 0, &err))
         give_up("%s", err.text);
     for (size_t k = 0; k < p.n; k++)
         for (size_t i = 0; !p.at[k].tied_copy && i < p.at[k].n; i++, at++)

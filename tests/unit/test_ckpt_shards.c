@@ -2,6 +2,7 @@
 /* test_ckpt_shards - the bytes of a checkpoint are the same under every split,
  * and failed writes of its tensors. */
 #include "ckpt_job.h"
+#include "on_host.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -57,7 +58,7 @@ static void test_full(const char *dir)
     struct pp_exchange x;
     struct pp_err err = {0};
     char path[PP_PATH_TEXT];
-    if (pp_parameters_init(&p, &tied, &all, 1, 4, 0, &err) ||
+    if (pp_parameters_init(&p, &tied, &all, 1, &floats, 0, &err) ||
         pp_shards_init(&s, &tied, &p, PP_CKPT_SHARD_SIZE, 0, &err) ||
         pp_exchange_init(&x, &comm, NULL, &alone, PP_DIRECTION_DATA, NULL, 0,
                          &err) ||

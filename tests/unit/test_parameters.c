@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_parameters - the layout of the tensors of a rank. */
+#include "on_host.h"
 #include "tap.h"
 
 #include <stdint.h>
@@ -36,7 +37,7 @@ static void test_whole_model(void)
     struct pp_err err = {0};
     struct pp_parameters p;
     struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny), 0};
-    if (!ok(!pp_parameters_init(&p, &tiny, &all, 1, sizeof(float),
+    if (!ok(!pp_parameters_init(&p, &tiny, &all, 1, &floats,
                                 PP_WITH_GRADS | PP_WITH_MOMENTS, &err),
             "the whole model on one rank"))
         return;
@@ -81,10 +82,9 @@ static void test_two_stages(void)
     /* V placement: the ends on one rank, an empty stage between. */
     struct pp_unit_range r[] = {{0, 0, 2, 0}, {3, 4, 0, 0}, {7, 4, 2, 0}};
     struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny), 0};
-    if (!ok(!pp_parameters_init(&p, &tiny, r, 3, sizeof(double), PP_WITH_GRADS,
+    if (!ok(!pp_parameters_init(&p, &tiny, r, 3, &doubles, PP_WITH_GRADS,
                                 &err) &&
-                !pp_parameters_init(&whole, &tiny, &all, 1, sizeof(double), 0,
-                                    &err),
+                !pp_parameters_init(&whole, &tiny, &all, 1, &doubles, 0, &err),
             "two stages on one rank"))
         return;
     ok(!p.blocks[2] && !p.at[0].m && p.at[0].g, "moments are not allocated");
@@ -110,20 +110,20 @@ static void test_limits(void)
 {
     struct pp_err err = {0};
     struct pp_parameters p;
-    is_int(pp_parameters_init(&p, &tiny, NULL, 0, 4, PP_WITH_GRADS, &err), 0,
-           "a rank without units");
+    is_int(pp_parameters_init(&p, &tiny, NULL, 0, &floats, PP_WITH_GRADS, &err),
+           0, "a rank without units");
     ok(p.n == 0 && p.n_elements == 0 && !p.blocks[0], "it holds nothing");
     pp_parameters_finish(&p);
 
     struct pp_model huge = tiny;
     huge.vocab = SIZE_MAX / 5;
     struct pp_unit_range one = {0, 0, 1, 0};
-    ok(pp_parameters_init(&p, &huge, &one, 1, 4, 0, &err) &&
+    ok(pp_parameters_init(&p, &huge, &one, 1, &floats, 0, &err) &&
            err.code == PP_EXIT_SYSTEM,
        "a product that overflows fails");
     huge.vocab = SIZE_MAX / 8 / tiny.hidden;
     err = (struct pp_err){0};
-    ok(pp_parameters_init(&p, &huge, &one, 1, 8, 0, &err) &&
+    ok(pp_parameters_init(&p, &huge, &one, 1, &doubles, 0, &err) &&
            err.code == PP_EXIT_SYSTEM && !p.at,
        "missing memory fails");
 }
@@ -143,9 +143,9 @@ static void test_owners(void)
             .element_bytes = sizeof(float),
             .accumulator_bytes = sizeof(float),
             .shares = {.owners = OWNERS, .owner = o}};
-        made = made &&
-               !pp_parameters_init_on(&p[o], &tiny, &all, 1, &where,
-                                      PP_WITH_GRADS | PP_WITH_MOMENTS, &err);
+        made =
+            made && !pp_parameters_init(&p[o], &tiny, &all, 1, &where,
+                                        PP_WITH_GRADS | PP_WITH_MOMENTS, &err);
     }
     if (!ok(made, "three owners"))
         return;
@@ -210,8 +210,8 @@ static bool add_rank(const struct pp_mesh *x, const struct pp_model *m,
         .ep = (size_t)x->ep};
     bool inside = true;
     struct pp_state_bytes plan = planned(x, m);
-    if (pp_parameters_init_on(&p, m, &all, 1, &where,
-                              PP_WITH_GRADS | PP_WITH_MOMENTS, &err))
+    if (pp_parameters_init(&p, m, &all, 1, &where,
+                           PP_WITH_GRADS | PP_WITH_MOMENTS, &err))
         return false;
     for (size_t i = 0; i < p.n; i++) {
         const struct pp_parameter *t = &p.at[i], *before = &t[-1];

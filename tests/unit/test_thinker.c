@@ -2,6 +2,7 @@
 /* test_thinker - reads a Qwen2.5-Omni as it is released, whose thinker is a
  * part of it, and writes the configuration of the thinker. */
 #include "manifest/config_json.h"
+#include "on_host.h"
 #include "run/parameters/weights.h"
 #include "scratch.h"
 
@@ -119,7 +120,7 @@ static struct pp_parameters load(const struct pp_model *m,
 {
     struct pp_parameters p;
     const struct pp_unit_range all = {0, 0, pp_model_n_units(m), 0};
-    need(pp_parameters_init(&p, m, &all, 1, sizeof(float), 0, &err) ||
+    need(pp_parameters_init(&p, m, &all, 1, &floats, 0, &err) ||
          pp_weights_load(&p, m, t, &err));
     return p;
 }

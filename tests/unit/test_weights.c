@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_weights - fills parameters from a seed and from tensors. */
+#include "on_host.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -28,7 +29,8 @@ static struct pp_parameters make(const struct pp_model *m, size_t first,
     struct pp_parameters p;
     struct pp_err err = {0};
     struct pp_unit_range r = {0, first, n, 0};
-    if (pp_parameters_init(&p, m, &r, 1, element_bytes, 0, &err))
+    if (pp_parameters_init(&p, m, &r, 1,
+                           element_bytes == 4 ? &floats : &doubles, 0, &err))
         give_up("%s", err.text);
     return p;
 }

@@ -249,15 +249,6 @@ static int place_copy(struct pp_parameters *p, struct offsets *offsets,
     return 0;
 }
 
-int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
-                       const struct pp_unit_range *ranges, size_t n_ranges,
-                       size_t element_bytes, int flags, struct pp_err *err)
-{
-    const struct pp_parameter_memory where = {
-        .element_bytes = element_bytes, .accumulator_bytes = element_bytes};
-    return pp_parameters_init_on(p, m, ranges, n_ranges, &where, flags, err);
-}
-
 static struct pp_shares at_least_one(struct pp_shares s)
 {
     s.tp = s.tp ? s.tp : 1;
@@ -265,10 +256,10 @@ static struct pp_shares at_least_one(struct pp_shares s)
     return s;
 }
 
-int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
-                          const struct pp_unit_range *ranges, size_t n_ranges,
-                          const struct pp_parameter_memory *where, int flags,
-                          struct pp_err *err)
+int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
+                       const struct pp_unit_range *ranges, size_t n_ranges,
+                       const struct pp_parameter_memory *where, int flags,
+                       struct pp_err *err)
 {
     int rc = -1;
     struct cursor at = {0};

@@ -110,17 +110,9 @@ struct pp_unit_range {
                  one of which the rank has the same units (pp_home) */
 };
 
-/* Allocates the tensors of the given ranges. The copies must ascend, and the
- * ranges within each copy. flags: enum pp_parameter_blocks. */
-int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
-                       const struct pp_unit_range *ranges, size_t n_ranges,
-                       size_t element_bytes, int flags,
-                       struct pp_err *err) PP_MUST_USE;
-
-/* Does the same in the memory of a device, which outlives p, for a rank of a
- * group that divides tensors. Accumulated values may have a wider type than
- * elements; then gradients come with master weights. All ranks of the group
- * have blocks of one size. */
+/* The memory of a rank's tensors, and the ranks that divide them. Accumulated
+ * values may have a wider type than elements; then gradients come with master
+ * weights. */
 struct pp_parameter_memory {
     struct pp_device *device; /* NULL: the CPU */
     size_t element_bytes, accumulator_bytes;
@@ -133,10 +125,15 @@ struct pp_parameter_memory {
     bool divided;             /* the owners divide the weights too */
     size_t ep;                /* expert-parallel ranks; 0 is 1 */
 };
-int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
-                          const struct pp_unit_range *ranges, size_t n_ranges,
-                          const struct pp_parameter_memory *where, int flags,
-                          struct pp_err *err) PP_MUST_USE;
+
+/* Allocates the tensors of the given ranges, in the memory of a device, which
+ * outlives p. The copies must ascend, and the ranges within each copy. All
+ * ranks of a group that divides tensors have blocks of one size. flags: enum
+ * pp_parameter_blocks. */
+int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
+                       const struct pp_unit_range *ranges, size_t n_ranges,
+                       const struct pp_parameter_memory *where, int flags,
+                       struct pp_err *err) PP_MUST_USE;
 
 /* Returns the bytes of an element of the block. */
 static inline size_t pp_parameters_bytes(const struct pp_parameters *p,

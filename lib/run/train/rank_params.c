@@ -68,8 +68,8 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         .experts = shares_of_experts(r, mesh),
         .ep = (size_t)mesh->ep,
         .divided = pp_mesh_divides_weights(mesh)};
-    int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
-                                   err);
+    int rc =
+        pp_parameters_init(&r->params, j->model, mine, n, &where, flags, err);
     free(mine);
     return rc;
 }
