@@ -25,7 +25,8 @@ static int set_lora(struct split_job *j, char *item)
         const char *name, **at;
     } lists[] = {{"targets", &j->o.lora.targets},
                  {"ranks", &j->o.lora.ranks},
-                 {"layers", &j->o.lora.layers}};
+                 {"layers", &j->o.lora.layers},
+                 {"saved", &j->o.lora.saved}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (value && *value && !strcmp(item, lists[i].name)) {
             *lists[i].at = value;
@@ -38,7 +39,8 @@ static int set_lora(struct split_job *j, char *item)
         return tool_usage(t,
                           "--lora: '%s' is none of rank=N, alpha=X, rslora, "
                           "targets=" PP_LORA_ALL ", targets=NAME+NAME+..., "
-                          "ranks=NAME:RANK:ALPHA+... and layers=N+N+...",
+                          "ranks=NAME:RANK:ALPHA+..., layers=N+N+... and "
+                          "saved=NAME+NAME+...",
                           item);
     int rc = pp_parse_int(value, "--lora rank", 1, INT32_MAX, &rank, &t->err);
     j->o.lora.rank = rc ? 0 : (size_t)rank;

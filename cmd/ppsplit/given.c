@@ -143,7 +143,7 @@ static void take_frozen(struct split_job *j, const struct pp_manifest *m)
         return;
     j->o.lora = m->model.lora.of;
     const char **texts[] = {&j->o.lora.targets, &j->o.lora.ranks,
-                            &j->o.lora.layers};
+                            &j->o.lora.layers, &j->o.lora.saved};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i])
             *texts[i] = pp_arena_strdup(&j->p.arena, *texts[i]);

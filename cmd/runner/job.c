@@ -168,6 +168,12 @@ static int check_reference(const struct runner *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--reference: 'base' is a model without its adapters, "
                        "and the plan has none; make it with ppsplit --lora");
+    if (p->model.lora->saved && *p->model.lora->saved)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--reference: 'base', but the plan trains '%s' of the "
+                       "base, too; give pppack --add-column the scores of "
+                       "ppscore --logprobs",
+                       p->model.lora->saved);
     return pp_objective_reads(o) & pp_column_bit(PP_COLUMN_REF_LOGPROBS)
                ? 0
                : pp_fail(err, PP_EXIT_INPUT,
@@ -254,7 +260,7 @@ static int check_weights(struct runner *p, const char *path)
         pp_weights_check_tied(&p->model, p->weights, &p->tool->err))
         return pp_fail_at(&p->tool->err, "%s: ", path);
     size_t n = pp_weights_unused(&p->model, p->weights, &first);
-    if (n > 0 && strstr(first, PP_LORA_MARK))
+    if (n > 0 && pp_lora_has(first))
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "'%s' is not among the targets of the plan", first);
     if (n > 0)

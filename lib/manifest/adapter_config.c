@@ -23,7 +23,6 @@ static const char *const unknown[] = {
     "layer_replication",
     "lora_bias",
     "megatron_config",
-    "modules_to_save",
     "target_parameters",
     "trainable_token_indices",
     "use_bdlora",
@@ -67,13 +66,38 @@ static int check_known(const struct pp_value *root)
     return 0;
 }
 
-/* Joins the list of targets. */
+/* Appends a word to a list. */
+static void add_word(struct pp_arena *a, const char **list, const char *word)
+{
+    *list = pp_arena_printf(a, "%s%s%s", *list ? *list : "", *list ? "+" : "",
+                            word);
+}
+
+/* Joins a list of names of modules. Sets *out to NULL if it is empty. */
+static int read_names(const struct pp_value *at, struct pp_arena *a,
+                      const char **out)
+{
+    const char *name;
+    size_t n;
+    *out = NULL;
+    if (pp_value_array(at, &n))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value item = pp_value_item(at, i);
+        if (pp_value_text(&item, &name))
+            return -1;
+        if (strpbrk(name, "+,"))
+            return pp_value_fail(&item, "'%.*s' is not the name of a module",
+                                 PP_VALUE_QUOTE, name);
+        add_word(a, out, name);
+    }
+    return 0;
+}
+
 static int read_targets(const struct pp_value *root, struct pp_arena *a,
                         struct pp_lora *l)
 {
     struct pp_value at;
-    const char *name;
-    size_t n;
     if (pp_value_member(root, "target_modules", &at))
         return -1;
     if (json_is_string(at.value) &&
@@ -84,27 +108,9 @@ static int read_targets(const struct pp_value *root, struct pp_arena *a,
         l->targets = PP_LORA_ALL;
         return 0;
     }
-    if (pp_value_array(&at, &n))
+    if (read_names(&at, a, &l->targets))
         return -1;
-    l->targets = "";
-    for (size_t i = 0; i < n; i++) {
-        struct pp_value item = pp_value_item(&at, i);
-        if (pp_value_text(&item, &name))
-            return -1;
-        if (strpbrk(name, "+,"))
-            return pp_value_fail(&item, "'%.*s' is not the name of a module",
-                                 PP_VALUE_QUOTE, name);
-        l->targets =
-            pp_arena_printf(a, "%s%s%s", l->targets, i ? "+" : "", name);
-    }
-    return n ? 0 : pp_value_fail(&at, "there are no targets");
-}
-
-/* Appends a word to a list. */
-static void add_word(struct pp_arena *a, const char **list, const char *word)
-{
-    *list = pp_arena_printf(a, "%s%s%s", *list ? *list : "", *list ? "+" : "",
-                            word);
+    return l->targets ? 0 : pp_value_fail(&at, "there are no targets");
 }
 
 /* Appends the ranks, or the alphas, that a pattern gives to names. */
@@ -180,6 +186,9 @@ static int read_adapter(const struct pp_value *root, struct pp_arena *a,
         read_pattern(root, "rank_pattern", true, a, l) ||
         read_pattern(root, "alpha_pattern", false, a, l) ||
         read_layers(root, a, l))
+        return -1;
+    if (pp_config_find_set(root, "modules_to_save", &at) &&
+        read_names(&at, a, &l->saved))
         return -1;
     if (pp_config_find_set(root, "lora_alpha", &at) &&
         pp_value_real(&at, 0, PP_MOST_ALPHA, &l->alpha))
@@ -292,6 +301,19 @@ static void write_targets(const struct pp_model *m, struct pp_json_writer *w)
     pp_arena_finish(&a);
 }
 
+static void write_saved(const struct pp_lora *l, struct pp_json_writer *w)
+{
+    const char *at = l->saved ? l->saved : "";
+    char name[PP_FQN_TEXT];
+    pp_json_array(w, "modules_to_save", PP_JSON_BROKEN);
+    for (size_t n; *at; at += n + (at[n] == '+')) {
+        n = strcspn(at, "+");
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        pp_json_string(w, NULL, name);
+    }
+    pp_json_end(w);
+}
+
 /* Writes the ranks, or the alphas, of products that have their own. */
 static void write_pattern(const struct pp_lora *l, const char *key,
                           bool are_ranks, struct pp_json_writer *w)
@@ -330,6 +352,8 @@ int pp_adapter_config_text(const struct pp_model *m, const char *base,
     pp_json_bool(&w, "inference_mode", true);
     pp_json_real(&w, "lora_alpha", m->lora->alpha);
     pp_json_real(&w, "lora_dropout", 0);
+    if (m->lora->saved && *m->lora->saved)
+        write_saved(m->lora, &w);
     pp_json_string(&w, "peft_type", "LORA");
     pp_json_uint(&w, "r", m->lora->rank);
     write_pattern(m->lora, "rank_pattern", true, &w);

@@ -165,6 +165,7 @@ static const struct pp_doc_field lora_fields[] = {
     {"targets", PP_STRING, PP_NEEDED, AT(of.targets)},
     {"ranks", PP_STRING, PP_OPTIONAL, AT(of.ranks)},
     {"layers", PP_STRING, PP_OPTIONAL, AT(of.layers)},
+    {"saved", PP_STRING, PP_OPTIONAL, AT(of.saved)},
     {NULL},
 };
 #undef AT

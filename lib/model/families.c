@@ -295,8 +295,8 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
             out[slot].frozen |= !trained;
             out[slot].by_load &= trained;
         }
-    if (m->lora && u.kind == PP_UNIT_LAYER && trained)
-        pp_lora_tensors(m->lora, out);
+    if (m->lora && trained)
+        pp_lora_tensors(m->lora, u, n, out);
     if (m->maps)
         map_products(u, out, n);
     return n;

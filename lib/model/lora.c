@@ -23,13 +23,20 @@ static size_t module_length(const char *tensor)
     return n > end && !strcmp(tensor + n - end, weight) ? n - end : n;
 }
 
+/* Returns whether the name of a tensor's module ends with a word of n
+ * characters. */
+static bool ends_with(const char *word, size_t n, const char *tensor)
+{
+    size_t length = module_length(tensor);
+    return n > 0 && n <= length && !strncmp(tensor + length - n, word, n);
+}
+
 /* Returns whether a word of n characters names the module of a tensor. */
 static bool word_names(const char *word, size_t n, const char *tensor)
 {
     size_t length = module_length(tensor);
-    if (n == 0 || n > length || strncmp(tensor + length - n, word, n) != 0)
-        return false;
-    return n == length || tensor[length - n - 1] == '.';
+    return ends_with(word, n, tensor) &&
+           (n == length || tensor[length - n - 1] == '.');
 }
 
 /* Returns the next word of a list, after a word of *n characters, and sets *n;
@@ -69,6 +76,16 @@ static bool is_target(const struct pp_lora *l, const char *tensor)
     FOR_WORDS(word, n, l->targets)
     found |= word_names(word, n, tensor);
     return found && here;
+}
+
+/* As in PEFT, the end of a module's name need not be behind a dot. */
+static bool is_saved(const struct pp_lora *l, const char *tensor)
+{
+    size_t n;
+    FOR_WORDS(word, n, l->saved)
+    if (ends_with(word, n, tensor))
+        return true;
+    return false;
 }
 
 bool pp_lora_word(const char *word, size_t n, struct pp_lora_word *out)
@@ -188,6 +205,25 @@ static void name_factor(struct pp_tensor_info *t,
              n < most ? n : most, of->name, factor);
 }
 
+static void name_saved(struct pp_tensor_info *t)
+{
+    char name[sizeof t->name];
+    snprintf(name, sizeof name, PP_LORA_PREFIX "%.78s", t->name);
+    memcpy(t->name, name, sizeof name);
+}
+
+bool pp_lora_has(const char *name)
+{
+    return !strncmp(name, PP_LORA_PREFIX, strlen(PP_LORA_PREFIX));
+}
+
+const char *pp_lora_base_name(const char *name)
+{
+    return pp_lora_has(name) && !strstr(name, PP_LORA_MARK)
+               ? name + strlen(PP_LORA_PREFIX)
+               : NULL;
+}
+
 static void add_adapter(const struct pp_lora *l,
                         const struct pp_tensor_info *of,
                         struct pp_tensor_info ab[2])
@@ -207,13 +243,19 @@ static void add_adapter(const struct pp_lora *l,
     name_factor(&ab[1], of, 'B');
 }
 
-void pp_lora_tensors(const struct pp_lora *l, struct pp_tensor_info *table)
+void pp_lora_tensors(const struct pp_lora *l, struct pp_unit_id u, size_t n,
+                     struct pp_tensor_info *table)
 {
-    for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
-        table[slot].frozen = true;
-        table[slot].by_load = false;
+    bool layer = u.kind == PP_UNIT_LAYER;
+    for (size_t slot = 0; slot < n; slot++) {
+        struct pp_tensor_info *t = &table[slot];
+        bool saved = !layer && t->rows && is_saved(l, t->name);
+        t->frozen |= !saved;
+        t->by_load = false;
+        if (saved)
+            name_saved(t);
     }
-    for (size_t i = 0; i < PP_N_ADAPTED; i++) {
+    for (size_t i = 0; layer && i < PP_N_ADAPTED; i++) {
         const struct pp_tensor_info *of = &table[pp_lora_slots[i]];
         if (of->name[0] && is_target(l, of->name))
             add_adapter(l, of, &table[PP_P_ADAPTERS + 2 * i]);
@@ -290,15 +332,62 @@ static int check_targets(const struct pp_model *m, struct pp_err *err)
     return 0;
 }
 
-static bool has_adapter(const struct pp_model *m, struct pp_unit_id u)
+/* Returns whether a module of a unit ends with a word. */
+static bool ends_in_unit(const struct pp_model *m, struct pp_unit_id u,
+                         const char *word, size_t length)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_params(m, u, table);
+    for (size_t slot = 0; slot < n; slot++)
+        if (table[slot].rows && ends_with(word, length, table[slot].name))
+            return true;
+    return false;
+}
+
+static int check_saved_word(const struct pp_model *m, const char *word,
+                            size_t n, struct pp_err *err)
+{
+    bool found = false;
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
+        struct pp_unit_id u = pp_model_unit(m, i);
+        if (!ends_in_unit(m, u, word, n))
+            continue;
+        if (u.kind == PP_UNIT_LAYER)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "modules of layers end with '%.*s'; give the whole "
+                           "names of modules outside of layers, such as "
+                           "model.norm",
+                           (int)n, word);
+        if (m->tied && u.kind != PP_UNIT_NORM)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%.*s' cannot be trained beside adapters: the "
+                           "embedding and the head are one tensor",
+                           (int)n, word);
+        found = true;
+    }
+    return found ? 0
+                 : pp_fail(err, PP_EXIT_INPUT,
+                           "no module outside of layers ends with '%.*s', as "
+                           "embed_tokens or lm_head do",
+                           (int)n, word);
+}
+
+static int check_saved(const struct pp_model *m, struct pp_err *err)
+{
+    size_t n;
+    FOR_WORDS(word, n, m->lora->saved)
+    if (check_saved_word(m, word, n, err))
+        return -1;
+    return 0;
+}
+
+static bool has_trained(const struct pp_model *m, struct pp_unit_id u)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_params(m, u, table);
     bool any = false;
-    if (u.kind != PP_UNIT_LAYER)
-        return false;
-    pp_unit_params(m, u, table);
-    for (size_t i = 0; i < PP_N_ADAPTED; i++)
-        any |= table[PP_P_ADAPTERS + 2 * i].name[0] != '\0';
+    for (size_t slot = 0; slot < n; slot++)
+        any |= table[slot].rows && !table[slot].frozen;
     return any;
 }
 
@@ -313,10 +402,11 @@ int pp_lora_freeze(const struct pp_model *m, bool *frozen, struct pp_err *err)
     bool any = false;
     if (part)
         return pp_fail(err, PP_EXIT_INPUT, "%s cannot have adapters", part);
-    if (pp_lora_check(m->lora, err) || check_targets(m, err))
+    if (pp_lora_check(m->lora, err) || check_targets(m, err) ||
+        check_saved(m, err))
         return -1;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
-        frozen[i] |= !has_adapter(m, pp_model_unit(m, i));
+        frozen[i] |= !has_trained(m, pp_model_unit(m, i));
         any |= !frozen[i];
     }
     return any ? 0

@@ -39,6 +39,10 @@ struct pp_lora {
     const char *ranks;
     /* NULL or "": all; or the numbers of the layers with '+' between them. */
     const char *layers;
+    /* NULL or "": none; or how the names of modules outside of layers end, the
+     * embedding, the last norm and the head, with '+' between them. They are
+     * trained whole. */
+    const char *saved;
 };
 
 /* The products that may have adapters, by slot. Adapter number i has A in slot
@@ -65,18 +69,28 @@ size_t pp_lora_rank(const struct pp_lora *l, const char *name);
 double pp_lora_scale(const struct pp_lora *l, const char *name);
 size_t pp_lora_most(const struct pp_lora *l);
 
-/* Adds A and B to the table of a layer that is trained, and freezes the others.
- * The table has the names of its tensors. */
-void pp_lora_tensors(const struct pp_lora *l, struct pp_tensor_info *table);
+/* Changes the table of a unit, which is trained and has n slots: a layer gets A
+ * and B, and all other tensors are frozen, but for modules that are trained
+ * whole. They are in files as "base_model.model.lm_head.weight". The table has
+ * the names of its tensors. */
+void pp_lora_tensors(const struct pp_lora *l, struct pp_unit_id u, size_t n,
+                     struct pp_tensor_info *table);
+
+/* Returns whether a tensor of this name is in an adapter's file. */
+bool pp_lora_has(const char *name);
+
+/* Returns the name that a tensor of an adapter's file has in the base, if it is
+ * of a module that is trained whole; NULL: it is another tensor. */
+const char *pp_lora_base_name(const char *name);
 
 /* Returns whether a product of a layer, by slot, has an adapter. The model has
  * adapters, and the layer is trained. */
 bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot);
 
-/* Sets frozen[i] for the units without adapters, beside units that are frozen
- * anyway and get none. Fails with PP_EXIT_INPUT if the model or a target cannot
- * have adapters, if a target names no product, or if no adapter is left. The
- * model has adapters, and no roles yet. */
+/* Sets frozen[i] for the units of which adapters train nothing, beside units
+ * that are frozen anyway. Fails with PP_EXIT_INPUT if the model or a target
+ * cannot have adapters, if a name of a target or of a module names none, or if
+ * nothing is left to train. The model has adapters, and no roles yet. */
 int pp_lora_freeze(const struct pp_model *m, bool *frozen,
                    struct pp_err *err) PP_MUST_USE;
 

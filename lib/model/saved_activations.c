@@ -230,7 +230,8 @@ size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
     enum pp_role role = pp_unit_role(of.model, u);
     size_t n = set_saved(&of, u, out);
     r = pp_unit_recompute(of.model, u, r);
-    bool adapters = role == PP_ROLE_TRAINED && of.model->lora;
+    bool adapters =
+        role == PP_ROLE_TRAINED && of.model->lora && u.kind == PP_UNIT_LAYER;
     bool read[PP_MAX_SAVED] = {false};
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
     if (adapters)

@@ -15,7 +15,8 @@ setup() {
 
 # plan CASE [OPTION...]: a step takes every bin.
 plan() {
-    ppsplit -q "${@:2}" "$GOLDEN/${1%-patterns}/model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
+    local model=${1%-patterns}
+    ppsplit -q "${@:2}" "$GOLDEN/${model%-saved}/model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
 }
 
 # train CASE STEPS [OPTION...]
@@ -104,6 +105,47 @@ merged() {
     run -2 --separate-stderr pprun -q --data packed --steps 1 \
         --adapter "$GOLDEN/lora/llama-patterns" other.json
     [[ $stderr == *"but the plan has rank 2 and scale 3.53553 for 'model.layers.0.self_attn.k_proj.weight'"* ]]
+}
+
+@test "the embedding and the head trained whole beside adapters" {
+    agrees llama-saved
+    # Our file is PEFT's, another mesh goes on from it, and a merge has its modules.
+    train llama-saved 2 --save saved
+    jq -e '.modules_to_save == ["embed_tokens", "lm_head"]' saved/latest/adapter_config.json
+    plan llama-saved -p 1 --lora saved/latest
+    train llama-saved 4 --resume saved
+    jq -se --slurpfile want "$GOLDEN/lora/llama-saved/expected.json" '
+        (.[1].loss / $want[0].losses[3] - 1 | fabs) < 1e-8' steps.jsonl
+    merged llama-saved
+    # Ranks that divide them, or their states, have the numbers of one.
+    pppack -q -l 48 --tp 2 -o even "$GOLDEN/data.jsonl"
+    for mesh in '-p 1 --dp 2' '-p 2 --dp 2 --tp 2' '-p 1 --dp 2 --zero 3'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $mesh --lora "$GOLDEN/lora/llama-saved" "$GOLDEN/llama/model" |
+            ppsched -q -s 1f1b -m 2 >plan.json
+        train llama-saved 2 --data even
+        jq -s -c 'map(.loss, .grad_norm)' steps.jsonl
+    done | jq -se '.[0] as $one | length == 3 and
+        all(.[]; to_entries | all(.[]; .value / $one[.key] - 1 | fabs < 1e-12))'
+    plan llama-saved -p 1 --lora rank=2,alpha=4,targets=q_proj+down_proj
+    run -2 --separate-stderr train llama-saved 1
+    [[ $stderr == *"'base_model.model."*".weight' is not among the targets of the plan"* ]]
+    # A plan counts the states of the modules, as the run does.
+    ppsplit -q -p 1 --lora rank=2,saved=lm_head "$GOLDEN/llama/model" | jq -e '.model.units |
+        (.[-1] | .frozen == null and .state_bytes - .weight_bytes == 12 * .params) and
+        (.[0] | .frozen and .state_bytes == 0)'
+    plan llama-saved -p 2 --lora rank=2,saved=embed_tokens+model.norm+lm_head
+    pprun --data packed --print-memory plan.json >need
+    ppsched --stats --data packed plan.json | jq -e --slurpfile need need '
+        def parts: map({weights, states: (.gradients + .optimizer), activations, total});
+        (.memory | parts) == ($need[0] | parts)'
+    for o in "x_proj:no module outside of layers ends with 'x_proj', as" \
+        "norm:modules of layers end with 'norm'; give the whole"; do
+        run -2 --separate-stderr ppsplit -q -p 1 --lora "saved=${o%%:*}" "$GOLDEN/llama/model"
+        [[ $stderr == "ppsplit: --lora: ${o#*:}"* ]]
+    done
+    run -2 --separate-stderr ppsplit -q -p 1 --lora rank=2,saved=lm_head "$GOLDEN/gemma/model"
+    [ "$stderr" = "ppsplit: --lora: 'lm_head' cannot be trained beside adapters: the embedding and the head are one tensor" ]
 }
 
 @test "the base is PEFT's without adapters" {
@@ -218,6 +260,11 @@ prefer() {
     run -2 --separate-stderr pprun -q --data pairs --steps 1 --objective dpo \
         --reference base bare.json
     [[ $stderr == *"the plan has none; make it with ppsplit --lora" ]]
+    ppsplit -q -p 1 --lora rank=2,saved=model.norm "$GOLDEN/objectives/model" |
+        ppsched -q -s 1f1b -m 1 >bare.json
+    run -2 --separate-stderr pprun -q --data pairs --steps 1 --objective dpo \
+        --reference base bare.json
+    [[ $stderr == *"--reference: 'base', but the plan trains 'model.norm' of the base, too; "* ]]
 }
 
 # two NAME OPTION...: two steps with adapters of all products of the model in
@@ -360,7 +407,8 @@ in_place() {
     for change in 'use_dora = true' 'bias = "all"' 'layers_to_transform = [4]' \
         'rank_pattern = {"q.*": 4}' 'alpha_pattern = {"q_proj": -1}' \
         'rank_pattern = {"q_proj": 1.5}' \
-        'layers_pattern = "blocks" | .layers_to_transform = 1' 'modules_to_save = ["lm_head"]' \
+        'layers_pattern = "blocks" | .layers_to_transform = 1' \
+        'modules_to_save = ["q_proj"]' \
         'init_lora_weights = "pissa"' 'target_modules = ".*_proj"' \
         'peft_type = "IA3"' 'target_modules = ["lm_head"]'; do
         mkdir -p bad
@@ -368,6 +416,7 @@ in_place() {
         run -2 --separate-stderr ppsplit -q -p 1 --lora bad "$GOLDEN/llama/model"
         [[ ${#stderr_lines[@]} -eq 1 ]]
         [[ $stderr == *"${change%% *}"* || $stderr == *"'lm_head' names experts"* ||
+            $stderr == *"modules of layers end with 'q_proj'"* ||
             $stderr == *"layer '4' is none of 4" ]]
     done
     run -2 --separate-stderr ppsplit -q -p 1 --lora rank=0 "$GOLDEN/llama/model"

@@ -16,9 +16,10 @@
 #include "run/checkpoint/sums.h"
 #include "run/parameters/stored.h"
 
-/* The factors of scale B A, which is added to a tensor of the base. */
+/* The factors of scale B A, which is added to a tensor of the base, or the
+ * tensor that takes its place. */
 struct addition {
-    const struct pp_tensor *a, *b; /* NULL: nothing */
+    const struct pp_tensor *a, *b, *instead; /* NULL: none */
     struct pp_tensor_info of;
     bool quantised;
 };
@@ -29,14 +30,28 @@ struct merge {
     struct addition *added; /* by number of the base tensor */
 };
 
-/* Finds the tensors of the base that have adapters. */
+/* Finds what takes the place of tensors of a unit outside of layers. */
+static void find_saved(struct merge *g, const struct pp_tensor_info *table,
+                       size_t n)
+{
+    struct pp_stored w, saved;
+    for (size_t i = 0; i < n; i++) {
+        const char *base = pp_lora_base_name(table[i].name);
+        if (base && pp_stored_find(&w, g->t, g->m, base) &&
+            pp_stored_find(&saved, g->t, g->m, table[i].name))
+            g->added[w.values - pp_tensors_at(g->t, 0)] = (struct addition){
+                .instead = saved.values, .quantised = w.as != PP_STORED_PLAIN};
+    }
+}
+
+/* Finds the tensors of the base that training changed. */
 static void find_additions(struct merge *g)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     struct pp_stored w, a, b;
     for (size_t i = 0; i < pp_model_n_units(g->m); i++) {
         struct pp_unit_id u = pp_model_unit(g->m, i);
-        pp_unit_params(g->m, u, table);
+        find_saved(g, table, pp_unit_params(g->m, u, table));
         for (size_t k = 0; u.kind == PP_UNIT_LAYER && k < PP_N_ADAPTED; k++) {
             const struct pp_tensor_info *of = &table[pp_lora_slots[k]];
             const struct pp_tensor_info *ab = &table[PP_P_ADAPTERS + 2 * k];
@@ -45,14 +60,9 @@ static void find_additions(struct merge *g)
                 !pp_stored_find(&b, g->t, g->m, ab[1].name))
                 continue;
             g->added[w.values - pp_tensors_at(g->t, 0)] = (struct addition){
-                a.values, b.values, *of, w.as != PP_STORED_PLAIN};
+                a.values, b.values, NULL, *of, w.as != PP_STORED_PLAIN};
         }
     }
-}
-
-static bool is_adapter(const struct pp_tensor *x)
-{
-    return strstr(x->name, PP_LORA_MARK);
 }
 
 enum pp_dtype pp_merge_dtype(const struct pp_model *m,
@@ -64,7 +74,7 @@ enum pp_dtype pp_merge_dtype(const struct pp_model *m,
         struct pp_unit_id u = pp_model_unit(m, i);
         size_t n = pp_unit_params(m, u, table);
         for (size_t k = 0; u.kind == PP_UNIT_LAYER && k < n; k++)
-            if (table[k].n_dims == 2 && !strstr(table[k].name, PP_LORA_MARK) &&
+            if (table[k].n_dims == 2 && !pp_lora_has(table[k].name) &&
                 pp_stored_find(&w, t, m, table[k].name))
                 return w.values->dtype;
     }
@@ -100,6 +110,25 @@ static void add_row(double *row, const double *left, const double *right,
     }
 }
 
+/* Writes the values of a tensor in the type of the tensor whose place it takes.
+ */
+static int put_instead(const struct pp_tensor *x, const struct pp_tensor *by,
+                       struct pp_tensor_writer *w, struct pp_err *err)
+{
+    enum { PART = 4096 };
+    double values[PART];
+    size_t bytes = pp_dtype_bytes(x->dtype);
+    for (uint64_t at = 0, n; at < by->n; at += n) {
+        n = by->n - at < PART ? by->n - at : PART;
+        if (pp_tensor_read_f64(by, at, n, values, err))
+            return -1;
+        pp_elements_convert(values, bytes, values, sizeof *values, n);
+        if (pp_tensor_writer_put(w, values, n * bytes, err))
+            return -1;
+    }
+    return 0;
+}
+
 /* Writes a tensor with its addition, row by row of the file. */
 static int put_sum(const struct merge *g, const struct pp_tensor *x,
                    const struct addition *add, struct pp_tensor_writer *w,
@@ -133,7 +162,9 @@ static int check_type(const struct pp_tensor *x, const struct addition *add,
 {
     bool plain = x->dtype == PP_DTYPE_F64 || x->dtype == PP_DTYPE_F32 ||
                  x->dtype == PP_DTYPE_BF16;
-    return !add->quantised && (plain || (!add->a && x->dtype != PP_DTYPE_OTHER))
+    bool changes = add->a || add->instead;
+    return !add->quantised &&
+                   (plain || (!changes && x->dtype != PP_DTYPE_OTHER))
                ? 0
                : pp_fail(err, PP_EXIT_INPUT,
                          "'%s' is of dtype %s; nothing can be merged with F64, "
@@ -152,7 +183,7 @@ static int write_tensors(const struct merge *g, const char *dir,
     int rc = pp_path(path, err, "%s/%s", dir, name);
     for (size_t i = 0; rc == 0 && i < all; i++) {
         const struct pp_tensor *x = pp_tensors_at(g->t, i);
-        if (is_adapter(x))
+        if (pp_lora_has(x->name))
             continue;
         rc = check_type(x, &g->added[i], err);
         specs[n] = (struct pp_tensor_spec){
@@ -163,9 +194,11 @@ static int write_tensors(const struct merge *g, const char *dir,
         rc = pp_tensor_writer_open(path, specs, n, &w, err);
     for (size_t i = 0; rc == 0 && i < all; i++) {
         const struct pp_tensor *x = pp_tensors_at(g->t, i);
-        if (!is_adapter(x))
-            rc = g->added[i].a
-                     ? put_sum(g, x, &g->added[i], w, err)
+        const struct addition *add = &g->added[i];
+        if (!pp_lora_has(x->name))
+            rc = add->a ? put_sum(g, x, add, w, err)
+                 : add->instead
+                     ? put_instead(x, add->instead, w, err)
                      : pp_tensor_writer_put(w, x->data, x->bytes, err);
     }
     if (rc == 0)

@@ -65,8 +65,11 @@ static const struct pp_tensor *find_values(const struct pp_tensors *t,
                                            const char *name)
 {
     const struct pp_tensor *x = pp_tensors_find(t, name);
+    const char *base = pp_lora_base_name(name);
     if (x || !m)
         return x;
+    if (base)
+        return find_values(t, m, base);
     x = find_without(t, m, "", name);
     if (!x && m->generator)
         x = find_without(t, m->generator, PP_GENERATOR_PREFIX, name);

@@ -24,8 +24,9 @@ struct pp_stored {
 };
 
 /* Finds a tensor of the model, whose name may lack what is optional. If the
- * model is tied, the embedding may have the name of the head. m may be NULL:
- * then names have no second form. Returns false if there is none. */
+ * model is tied, the embedding may have the name of the head; a module that is
+ * trained beside adapters may have its name in the base. m may be NULL: then
+ * names have no second form. Returns false if there is none. */
 bool pp_stored_find(struct pp_stored *out, const struct pp_tensors *t,
                     const struct pp_model *m, const char *name);
 

@@ -48,8 +48,8 @@ enum { PP_BASE_BYTES = 4096 };
 int pp_weights_base(const struct pp_tensors *t, uint64_t *sum,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Returns how many tensors have no place in the model, and the first of their
- * names. */
+/* Returns how many tensors have no place in the model, and the name of the
+ * first one; of an adapter's, if one of them has none. */
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
                          const char **first);
 

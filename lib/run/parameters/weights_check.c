@@ -65,6 +65,17 @@ static bool is_ignored(const struct pp_model *m, const struct pp_tensor *x)
     return false;
 }
 
+static void mark_used(const struct pp_model *m, const struct pp_tensors *t,
+                      const char *name, bool *used)
+{
+    struct pp_stored x;
+    if (!pp_stored_find(&x, t, m, name))
+        return;
+    used[x.values - pp_tensors_at(t, 0)] = true;
+    if (x.scales)
+        used[x.scales - pp_tensors_at(t, 0)] = true;
+}
+
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
                          const char **first)
 {
@@ -75,20 +86,19 @@ size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
     for (size_t i = 0; used && i < pp_model_n_units(m); i++) {
         size_t k = pp_unit_params(m, pp_model_unit(m, i), table);
         for (size_t j = 0; j < pp_table_slots(table, k); j++) {
-            struct pp_stored x;
-            if (!pp_table_at(table, k, j, &info) ||
-                !pp_stored_find(&x, t, m, info.name))
+            if (!pp_table_at(table, k, j, &info))
                 continue;
-            used[x.values - pp_tensors_at(t, 0)] = true;
-            if (x.scales)
-                used[x.scales - pp_tensors_at(t, 0)] = true;
+            const char *base = pp_lora_base_name(info.name);
+            mark_used(m, t, info.name, used);
+            if (base)
+                mark_used(m, t, base, used);
         }
     }
     for (size_t i = 0; used && i < n; i++) {
         const struct pp_tensor *x = pp_tensors_at(t, i);
         if (used[i] || is_ignored(m, x))
             continue;
-        if (unused++ == 0)
+        if (unused++ == 0 || (pp_lora_has(x->name) && !pp_lora_has(*first)))
             *first = x->name;
     }
     free(used);
@@ -103,7 +113,7 @@ int pp_weights_base(const struct pp_tensors *t, uint64_t *sum,
         return -1;
     for (size_t i = 0; i < pp_tensors_n(t); i++) {
         const struct pp_tensor *x = pp_tensors_at(t, i);
-        if (strstr(x->name, PP_LORA_MARK))
+        if (pp_lora_has(x->name))
             continue;
         pp_checksum_add(&s, x->name, strlen(x->name) + 1);
         pp_checksum_add(&s, x->dims, (size_t)x->n_dims * sizeof *x->dims);
