@@ -23,17 +23,33 @@ int tool_usage(struct tool *t, const char *fmt, ...)
     return pp_fail(&t->err, PP_EXIT_INPUT, "%s", text);
 }
 
-int tool_input(struct tool *t, int argc, char **argv, const char **name)
+int tool_input(struct tool *t, const char **name)
 {
-    *name = "-";
-    if (argc - optind > 1)
-        return tool_usage(t, "unexpected operand '%s'", argv[optind + 1]);
-    if (argc - optind == 1)
-        *name = argv[optind];
+    *name = optind < t->argc ? t->argv[optind] : "-";
+    if (t->argc - optind > 1)
+        return tool_usage(t, "unexpected operand '%s'", t->argv[optind + 1]);
     if (!strcmp(*name, "-") && isatty(STDIN_FILENO))
         return tool_usage(t, "standard input is a terminal; "
                              "a manifest is expected");
     return 0;
+}
+
+FILE *tool_open_input(struct tool *t, const char **name)
+{
+    if (!strcmp(*name, "-")) {
+        *name = "standard input";
+        return stdin;
+    }
+    FILE *f = fopen(*name, "re");
+    if (!f)
+        pp_fail(&t->err, PP_EXIT_INPUT, "%s: %s", *name, strerror(errno));
+    return f;
+}
+
+void tool_close_input(FILE *f)
+{
+    if (f != stdin)
+        fclose(f);
 }
 
 /* The program's open outputs, except stdout. */
@@ -196,11 +212,10 @@ void tool_progress(struct tool *t, const char *fmt, ...)
 /* Names the option that would help, if the error has a setting of its name. */
 static void print_remedy(const struct tool *t)
 {
-    const struct tool_option *o;
-    for (int k = 0; t->err.setting && (o = tool_nth_option(t, k)); k++)
-        if (o->name && !strcmp(o->name, t->err.setting))
-            fprintf(stderr, t->err.value[0] ? "; try --%s %s" : "; see --%s",
-                    o->name, t->err.value);
+    const char *name = t->err.setting;
+    if (name && tool_find_option(t, name, strlen(name)) >= 0)
+        fprintf(stderr, t->err.value[0] ? "; try --%s %s" : "; see --%s", name,
+                t->err.value);
 }
 
 void tool_tell(struct tool *t)
@@ -267,7 +282,7 @@ static size_t quote_argument(const char *s, char *d)
     return n;
 }
 
-char *tool_command(int argc, char **argv)
+char *tool_command(int argc, char *const *argv)
 {
     size_t n = 1;
     for (int i = 1; i < argc; i++)

@@ -24,11 +24,15 @@ struct tool {
     void *base;                        /* the struct that options write to */
     const char *facts;                 /* more build facts for -V, or NULL */
 
+    int argc; /* the command line; operands are at argv[optind] and behind */
+    char **argv;
     bool quiet;
-    int verbose;
+    bool verbose;
     const char *output; /* -o, or NULL for stdout */
     uint64_t given[2];  /* a bit for each entry of both option tables */
-    char remarks[400];  /* lines of tool_remark */
+    /* An option that was given a size without a unit, and the size. */
+    const struct tool_option *bare;
+    const char *bare_size;
 
     struct pp_err err; /* the one message of a failed run */
     bool misused;      /* err is about the usage: hint to --help */
@@ -40,13 +44,24 @@ struct tool {
     int status; /* exit status of a run without error, such as PP_EXIT_NO */
 };
 
+/* Reports whether the option at place k of the tables was given. */
+static inline bool tool_is_given(const struct tool *t, int k)
+{
+    return t->given[k / 64] >> k % 64 & 1;
+}
+
 /* Records a usage error, which ends in a hint to --help. Returns -1. */
 int tool_usage(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Sets *name to the manifest operand at argv[optind], or "-" if there is none.
- * Fails if there are several, or if stdin is to be read and is a terminal. */
-int tool_input(struct tool *t, int argc, char **argv, const char **name);
+/* Sets *name to the manifest operand, or "-" if there is none. Fails if there
+ * are several, or if stdin is to be read and is a terminal. */
+int tool_input(struct tool *t, const char **name) PP_MUST_USE;
+
+/* Opens an input; "-" is stdin, and becomes "standard input", its name in
+ * messages. NULL with t->err filled on failure. */
+FILE *tool_open_input(struct tool *t, const char **name) PP_MUST_USE;
+void tool_close_input(FILE *f);
 
 /* Returns the stream for the program's data: stdout, or the file of -o, which
  * tool_finish puts in its place. NULL with t->err filled on failure. */
@@ -138,6 +153,6 @@ int tool_finish(struct tool *t);
 
 /* Returns the command line as one string for the manifest's history, with
  * arguments quoted for a shell if they need it. The caller frees it. */
-char *tool_command(int argc, char **argv);
+char *tool_command(int argc, char *const *argv);
 
 #endif

@@ -1,30 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tool_conditions - checks what the options of a table need and exclude. */
-#include <assert.h>
 #include <string.h>
 
 #include "tool.h"
-
-static int place_of_name(const struct tool *t, const char *name, size_t n)
-{
-    const struct tool_option *o;
-    for (int k = 0; (o = tool_nth_option(t, k)); k++)
-        if (o->name && !strncmp(o->name, name, n) && !o->name[n])
-            return k;
-    return -1;
-}
-
-static bool is_given(const struct tool *t, int k)
-{
-    return t->given[k / 64] >> k % 64 & 1;
-}
-
-bool tool_given(const struct tool *t, const char *name)
-{
-    int k = place_of_name(t, name, strlen(name));
-    assert(k >= 0);
-    return is_given(t, k);
-}
 
 /* One condition of the table: NAME or NAME=WORD. */
 struct condition {
@@ -39,7 +17,7 @@ static struct condition read_condition(const struct tool *t, const char *s,
 {
     const char *equals = memchr(s, '=', n);
     struct condition c = {
-        .place = place_of_name(t, s, equals ? (size_t)(equals - s) : n)};
+        .place = tool_find_option(t, s, equals ? (size_t)(equals - s) : n)};
     c.option = c.place < 0 ? NULL : tool_nth_option(t, c.place);
     if (equals) {
         c.word = equals + 1;
@@ -51,7 +29,7 @@ static struct condition read_condition(const struct tool *t, const char *s,
 static bool condition_holds(const struct tool *t, const struct condition *c)
 {
     if (!c->word)
-        return is_given(t, c->place);
+        return tool_is_given(t, c->place);
     const char *buffer[TOOL_MAX_WORDS];
     const void *variable = (const char *)t->base + c->option->at;
     const char *value =
@@ -62,38 +40,16 @@ static bool condition_holds(const struct tool *t, const struct condition *c)
            !value[c->word_length];
 }
 
-struct text_part {
-    const char *s;
-    size_t n;
-};
-
-static struct text_part whole_text(const char *s)
-{
-    s = s ? s : "";
-    return (struct text_part){s, strlen(s)};
-}
-
-/* Removes the part before the separator from rest and returns it. Returns an
- * empty part at the end. */
-static struct text_part next_part(struct text_part *rest, char separator)
-{
-    const char *at = memchr(rest->s, separator, rest->n);
-    struct text_part part = {rest->s, at ? (size_t)(at - rest->s) : rest->n};
-    size_t used = part.n + (at != NULL);
-    *rest = (struct text_part){rest->s + used, rest->n - used};
-    return part;
-}
-
 /* Removes one alternative from a part of needs and returns it. */
 static struct condition next_alternative(const struct tool *t,
-                                         struct text_part *rest, bool *named)
+                                         struct tool_part *rest, bool *named)
 {
-    struct text_part part = next_part(rest, '|');
+    struct tool_part part = tool_next_part(rest, '|');
     *named = *part.s != '?';
     return read_condition(t, part.s + !*named, part.n - !*named);
 }
 
-static bool any_holds(const struct tool *t, struct text_part alternatives)
+static bool any_holds(const struct tool *t, struct tool_part alternatives)
 {
     bool named;
     while (alternatives.n) {
@@ -117,7 +73,7 @@ static struct tool_spelling spell_condition(const struct condition *c)
 /* Says "--seed needs -s auto", "--lenient needs --csv or --export csv-comms" or
  * "--stages needs --method weights or automodel". */
 static int refuse_need(struct tool *t, const struct tool_option *o,
-                       struct text_part alternatives)
+                       struct tool_part alternatives)
 {
     char list[160] = "";
     const struct tool_option *last = NULL;
@@ -140,15 +96,15 @@ static int refuse_need(struct tool *t, const struct tool_option *o,
 
 static int check_option(struct tool *t, const struct tool_option *o)
 {
-    struct text_part rest = whole_text(o->needs);
+    struct tool_part rest = tool_whole(o->needs);
     while (rest.n) {
-        struct text_part alternatives = next_part(&rest, ' ');
+        struct tool_part alternatives = tool_next_part(&rest, ' ');
         if (!any_holds(t, alternatives))
             return refuse_need(t, o, alternatives);
     }
-    rest = whole_text(o->excludes);
+    rest = tool_whole(o->excludes);
     while (rest.n) {
-        struct text_part part = next_part(&rest, ' ');
+        struct tool_part part = tool_next_part(&rest, ' ');
         struct condition c = read_condition(t, part.s, part.n);
         if (condition_holds(t, &c))
             return tool_usage(t, "%s and %s exclude each other",
@@ -161,7 +117,7 @@ int tool_check_options(struct tool *t)
 {
     const struct tool_option *o;
     for (int k = 0; (o = tool_nth_option(t, k)); k++)
-        if (is_given(t, k) && check_option(t, o))
+        if (tool_is_given(t, k) && check_option(t, o))
             return -1;
     return 0;
 }
@@ -172,17 +128,17 @@ int tool_check_table(struct tool *t)
     for (int k = 0; (o = tool_nth_option(t, k)); k++) {
         const char *texts[] = {o->needs, o->excludes};
         for (int i = 0; i < 2; i++) {
-            struct text_part rest = whole_text(texts[i]), part;
-            while ((part = next_part(&rest, ' ')).n)
+            struct tool_part rest = tool_whole(texts[i]), part;
+            while ((part = tool_next_part(&rest, ' ')).n)
                 for (bool named; part.n;)
                     if (!next_alternative(t, &part, &named).option)
                         return tool_usage(t, "table: --%s: '%s'", o->name,
                                           texts[i]);
         }
     }
-    struct text_part rest = whole_text(t->everyday), part;
-    while ((part = next_part(&rest, ' ')).n)
-        if (place_of_name(t, part.s, part.n) < 0)
+    struct tool_part rest = tool_whole(t->everyday), part;
+    while ((part = tool_next_part(&rest, ' ')).n)
+        if (tool_find_option(t, part.s, part.n) < 0)
             return tool_usage(t, "table: everyday: '%.*s'", (int)part.n,
                               part.s);
     return 0;

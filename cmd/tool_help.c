@@ -22,13 +22,10 @@ static void print_option(const struct tool_option *o)
 
 static bool is_everyday(const struct tool *t, const struct tool_option *o)
 {
-    size_t n = strlen(o->name);
-    for (const char *s = t->everyday; *s; s += strspn(s, " ")) {
-        size_t word = strcspn(s, " ");
-        if (word == n && !strncmp(s, o->name, n))
+    struct tool_part rest = tool_whole(t->everyday), part;
+    while ((part = tool_next_part(&rest, ' ')).n)
+        if (part.n == strlen(o->name) && !strncmp(part.s, o->name, part.n))
             return true;
-        s += word;
-    }
     return false;
 }
 

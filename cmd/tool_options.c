@@ -6,7 +6,6 @@
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -18,102 +17,6 @@ enum {
     MAX_NAME = 48,
     LONG_OPTION = 256 /* getopt_long returns this plus the entry's place */
 };
-
-static int take_verbose(struct tool *t, const struct tool_option *o,
-                        const char *arg)
-{
-    (void)o;
-    (void)arg;
-    t->verbose++;
-    return 0;
-}
-
-static int take_help(struct tool *t, const struct tool_option *o,
-                     const char *arg)
-{
-    (void)o;
-    return tool_print_help(t, arg) ? -1 : 1;
-}
-
-static int take_version(struct tool *t, const struct tool_option *o,
-                        const char *arg)
-{
-    (void)o;
-    (void)arg;
-    printf("%s %s\n%s%s%s\n", t->name, PP_VERSION, PP_BUILD_FACTS,
-           t->facts ? ", " : "", t->facts ? t->facts : "");
-    return 1;
-}
-
-static int take_completion(struct tool *t, const struct tool_option *o,
-                           const char *arg)
-{
-    (void)o;
-    return tool_print_completion(t, arg) ? -1 : 1;
-}
-
-/* These entries follow the program's own. Their variables are in struct tool.
- */
-static const struct tool_option common[] = {
-    {'o', "output", "FILE", "write to FILE, replaced when complete",
-     TOOL_AT(struct tool, output)},
-    {.group = "General"},
-    {'q', "quiet", NULL, "no progress and no notes",
-     TOOL_AT(struct tool, quiet)},
-    {'v', "verbose", NULL, "say more on stderr", .parse = take_verbose},
-    {'V', "version", NULL, "print version and build facts",
-     .parse = take_version},
-    {'h', "help", "GROUP", "print everyday options, a group, or all",
-     .optional = true, .parse = take_help},
-    {0, "completion", "SHELL", NULL, .parse = take_completion},
-    {0},
-};
-
-static bool is_end(const struct tool_option *o)
-{
-    return !o->name && !o->group;
-}
-
-const struct tool_option *tool_nth_option(const struct tool *t, int k)
-{
-    const struct tool_option *const tables[] = {t->options, t->shared, common};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        for (const struct tool_option *o = tables[i]; o && !is_end(o); o++)
-            if (k-- == 0)
-                return o;
-    return NULL;
-}
-
-struct tool_spelling tool_spell(const struct tool_option *o)
-{
-    struct tool_spelling s;
-    if (o->letter)
-        snprintf(s.text, sizeof s.text, "-%c", o->letter);
-    else
-        snprintf(s.text, sizeof s.text, "--%s", o->name);
-    return s;
-}
-
-const char *const *tool_words_of(const struct tool_option *o,
-                                 const char *buffer[TOOL_MAX_WORDS])
-{
-    if (o->list)
-        o->list(buffer);
-    return o->list ? buffer : o->words;
-}
-
-void tool_remark(struct tool *t, const char *fmt, ...)
-{
-    size_t n = strlen(t->remarks), room = sizeof t->remarks - n;
-    va_list ap;
-    va_start(ap, fmt);
-    size_t length = (size_t)vsnprintf(t->remarks + n, room, fmt, ap);
-    va_end(ap);
-    if (length + 1 < room)
-        strcat(t->remarks, "\n");
-    else
-        t->remarks[n] = '\0';
-}
 
 /* All names of the options, in the form for getopt_long(3). */
 struct option_names {
@@ -136,10 +39,10 @@ static void add_name(struct option_names *all, const struct tool_option *o,
 static void add_synonyms(struct option_names *all, const struct tool_option *o,
                          int k)
 {
-    const char *s = o->also ? o->also : "";
-    for (size_t n; (n = strcspn(s, " ")) > 0; s += n + (s[n] == ' ')) {
+    struct tool_part rest = tool_whole(o->also), part;
+    while ((part = tool_next_part(&rest, ' ')).n) {
         char *copy = all->synonyms[all->n_synonyms++];
-        snprintf(copy, MAX_NAME, "%.*s", (int)n, s);
+        snprintf(copy, MAX_NAME, "%.*s", (int)part.n, part.s);
         add_name(all, o, copy, k);
     }
 }
@@ -194,14 +97,24 @@ static int set_integer(struct tool *t, const struct tool_option *o,
     return 0;
 }
 
-static bool is_common(const struct tool_option *o)
+static int set_size(struct tool *t, const struct tool_option *o,
+                    const char *arg, size_t *bytes)
 {
-    return o >= common && o < common + sizeof common / sizeof *common;
+    const struct tool_spelling name = tool_spell(o);
+    if (pp_parse_size(arg, name.text, bytes, &t->err))
+        return -1;
+    if (*bytes == 0)
+        return tool_usage(t, "%s: '%s' must be positive", name.text, arg);
+    if (pp_is_digits(arg)) {
+        t->bare = o;
+        t->bare_size = arg;
+    }
+    return 0;
 }
 
 int tool_set(struct tool *t, const struct tool_option *o, const char *arg)
 {
-    void *variable = (is_common(o) ? (char *)t : (char *)t->base) + o->at;
+    void *variable = (tool_is_common(o) ? (char *)t : (char *)t->base) + o->at;
     if (o->words || o->list)
         return set_word(t, o, arg, variable);
     switch (o->type) {
@@ -220,6 +133,8 @@ int tool_set(struct tool *t, const struct tool_option *o, const char *arg)
         }
         return pp_parse_real(arg, tool_spell(o).text, o->min,
                              fmin(o->max, 1e300), variable, &t->err);
+    case TOOL_SIZE:
+        return set_size(t, o, arg, variable);
     case TOOL_INT:
     case TOOL_INT64:
         return set_integer(t, o, arg, variable);
@@ -227,12 +142,28 @@ int tool_set(struct tool *t, const struct tool_option *o, const char *arg)
     return 0;
 }
 
+/* Prints the version, the help or a completion. Then the run is over. */
+static int answer(struct tool *t, const struct tool_option *o, const char *arg)
+{
+    int rc = 0;
+    if (o->letter == 'V')
+        printf("%s %s\n%s%s%s\n", t->name, PP_VERSION, PP_BUILD_FACTS,
+               t->facts ? ", " : "", t->facts ? t->facts : "");
+    else
+        rc = o->letter == 'h' ? tool_print_help(t, arg)
+                              : tool_print_completion(t, arg);
+    return rc ? rc : 1;
+}
+
 /* Takes entry k of the tables. */
 static int take_option(struct tool *t, int k, const char *arg)
 {
     const struct tool_option *o = tool_nth_option(t, k);
     t->given[k / 64] |= (uint64_t)1 << k % 64;
-    return o->parse ? o->parse(t, o, arg) : tool_set(t, o, arg);
+    if (o->parse)
+        return o->parse(t, o, arg);
+    return tool_is_common(o) && o->type == TOOL_NOTHING ? answer(t, o, arg)
+                                                        : tool_set(t, o, arg);
 }
 
 /* Returns the entry with that letter. */
@@ -261,6 +192,8 @@ int tool_read_options(struct tool *t, int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     tool_catch_faults(t->name);
     opterr = 0;
+    t->argc = argc;
+    t->argv = argv;
     for (;;) {
         int word = optind ? optind : 1, i = 0;
         int c = getopt_long(argc, argv, all.letters, all.names, &i);
@@ -275,20 +208,9 @@ int tool_read_options(struct tool *t, int argc, char **argv)
         if (take_option(t, k, optarg))
             return -1;
     }
-    char *rest = t->remarks, *line;
-    while ((line = strsep(&rest, "\n")) && *line)
-        tool_say(t, TOOL_DETAIL, "%s", line);
-    return 0;
-}
-
-int tool_memory(struct tool *t, const char *arg, size_t *bytes)
-{
-    if (pp_parse_size(arg, "--memory", bytes, &t->err))
-        return -1;
-    if (*bytes == 0)
-        return tool_usage(t, "--memory: '%s' must be positive", arg);
-    if (pp_is_digits(arg))
-        tool_remark(t, "--memory %s is in bytes; give a unit, such as %sG", arg,
-                    arg);
+    if (t->bare)
+        tool_say(t, TOOL_DETAIL,
+                 "--%s %s is in bytes; give a unit, such as %sG", t->bare->name,
+                 t->bare_size, t->bare_size);
     return 0;
 }

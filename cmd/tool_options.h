@@ -21,6 +21,7 @@ enum tool_type {
     TOOL_INT,     /* int, or an enum without negative values */
     TOOL_INT64,   /* int64_t */
     TOOL_REAL,    /* double */
+    TOOL_SIZE,    /* size_t: positive bytes, which may have a unit */
     TOOL_TEXT     /* const char *, set to the argument */
 };
 
@@ -69,7 +70,8 @@ enum { TOOL_MAX_WORDS = 32 };
              : TOOL_INT, unsigned \
              : TOOL_INT, int64_t  \
              : TOOL_INT64, double \
-             : TOOL_REAL, const char * : TOOL_TEXT)
+             : TOOL_REAL, size_t \
+             : TOOL_SIZE, const char * : TOOL_TEXT)
 
 /* Reads the command line into the variables. Returns 0 with optind at the first
  * operand, or -1 if the run is over: help was printed, or t->err is filled.
@@ -88,17 +90,24 @@ int tool_check_options(struct tool *t) PP_MUST_USE;
 /* Returns true if the option of that name was given. */
 bool tool_given(const struct tool *t, const char *name);
 
-/* Reads the argument of --memory into *bytes. A remark advises against a number
- * without a unit, which counts bytes. */
-int tool_memory(struct tool *t, const char *arg, size_t *bytes) PP_MUST_USE;
-
-/* Adds a remark on the command line, one line, which -v shows once all options
- * are read. */
-void tool_remark(struct tool *t, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Entry k of the tool's tables and then of the common one; NULL at the end. */
 const struct tool_option *tool_nth_option(const struct tool *t, int k);
+
+/* Returns the place of the option whose name has n bytes, or -1. */
+int tool_find_option(const struct tool *t, const char *name, size_t n);
+
+/* Reports whether an option is one that all programs have. */
+bool tool_is_common(const struct tool_option *o);
+
+/* A part of a text, and functions that divide one. The whole of NULL is empty.
+ * next removes the part before the separator from rest and returns it: an empty
+ * one at the end. */
+struct tool_part {
+    const char *s;
+    size_t n;
+};
+struct tool_part tool_whole(const char *s);
+struct tool_part tool_next_part(struct tool_part *rest, char separator);
 
 /* The name of an option in messages: "-m", or "--depth" if it has no letter. */
 struct tool_spelling {

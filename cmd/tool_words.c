@@ -110,10 +110,10 @@ static int edit_distance(const char *a, const char *b)
 static int option_distance(const char *typed, const struct tool_option *o)
 {
     int least = edit_distance(typed, o->name);
-    const char *s = o->also ? o->also : "";
-    for (size_t n; (n = strcspn(s, " ")) > 0; s += n + (s[n] == ' ')) {
+    struct tool_part rest = tool_whole(o->also), part;
+    while ((part = tool_next_part(&rest, ' ')).n) {
         char name[MAX_TYPED];
-        snprintf(name, sizeof name, "%.*s", (int)n, s);
+        snprintf(name, sizeof name, "%.*s", (int)part.n, part.s);
         int d = edit_distance(typed, name);
         least = d < least ? d : least;
     }
@@ -139,23 +139,14 @@ static const char *nearest_option(const struct tool *t, const char *typed)
     return best;
 }
 
-static const struct tool_option *find_option(const struct tool *t,
-                                             const char *name)
-{
-    const struct tool_option *o;
-    for (int k = 0; (o = tool_nth_option(t, k)); k++)
-        if (o->name && !strcmp(o->name, name))
-            return o;
-    return NULL;
-}
-
 /* Returns the hint for an option of another system, or NULL. */
 static const struct option_hint *find_hint(const struct tool *t,
                                            const char *typed)
 {
     for (size_t k = 0; k < sizeof option_hints / sizeof *option_hints; k++)
         if (!strcmp(typed, option_hints[k].typed) &&
-            find_option(t, option_hints[k].option))
+            tool_find_option(t, option_hints[k].option,
+                             strlen(option_hints[k].option)) >= 0)
             return &option_hints[k];
     return NULL;
 }

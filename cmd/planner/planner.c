@@ -42,14 +42,6 @@ int planner_parse_links(struct tool *t, const struct tool_option *o,
                : 0;
 }
 
-int planner_parse_memory(struct tool *t, const struct tool_option *o,
-                         const char *arg)
-{
-    struct planner *p = t->base;
-    (void)o;
-    return tool_memory(t, arg, &p->memory_bytes);
-}
-
 /* --- the model --- */
 
 const char *planner_estimates(const struct pp_model *m)

@@ -46,8 +46,6 @@ int planner_parse_dtype(struct tool *t, const struct tool_option *o,
                         const char *arg) PP_MUST_USE;
 int planner_parse_links(struct tool *t, const struct tool_option *o,
                         const char *arg) PP_MUST_USE;
-int planner_parse_memory(struct tool *t, const struct tool_option *o,
-                         const char *arg) PP_MUST_USE;
 #define PLANNER_AT(member) TOOL_AT(struct planner, member)
 #define PLANNER_SEQ_LEN                                                    \
     0, "seq-len", "N", "tokens of a sequence (4096, or the model's most)", \
@@ -78,7 +76,7 @@ int planner_parse_memory(struct tool *t, const struct tool_option *o,
         PLANNER_AT(node), 1, INT32_MAX, .needs = "gpu|machine|link"
 #define PLANNER_MEMORY                                     \
     0, "memory", "SIZE", "limit of a rank, such as 80GiB", \
-        .parse = planner_parse_memory
+        PLANNER_AT(memory_bytes)
 #define PLANNER_OBJECTIVE                                     \
     0, "objective", "NAME", "that trains, as of pprun (sft)", \
         PLANNER_AT(objective), .words = pp_objective_names

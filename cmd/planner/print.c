@@ -7,7 +7,7 @@
 #include "planner/planner.h"
 #include "split/describe.h"
 #include "split/megatron.h"
-#include "tool_runnable.h"
+#include "tool_manifest.h"
 
 /* --- the manifest --- */
 

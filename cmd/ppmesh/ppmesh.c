@@ -3,14 +3,13 @@
  * machine, searches, and prints the plan or a table of plans. */
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "ppmesh.h"
 #include "run/objectives/objective.h"
 #include "split/describe.h"
-#include "version.h"
+#include "tool_manifest.h"
 
 enum { DEFAULT_PLANS = 16, DEFAULT_TOP = 10, MOST_RANKS = 65536 };
 
@@ -352,7 +351,7 @@ int mesh_take_row(struct mesh_job *j, const struct pp_split_row *row)
     return pp_split_plan(&s->request, &s->plan, &s->t.err);
 }
 
-static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
+static int print_manifest(struct mesh_job *j, FILE *f)
 {
     struct planner *s = &j->split;
     struct pp_arena a = {0};
@@ -364,14 +363,11 @@ static int print_manifest(struct mesh_job *j, const char *command, FILE *f)
     int rc = planner_fill_manifest(&s->plan, s->source, &a, &m, &s->t.err) ||
                      pp_split_schedule(&s->plan, &d, &schedule, &s->t.err) ||
                      pp_manifest_set_schedule(&m, &schedule, &s->t.err) ||
-                     pp_manifest_add_history(&m, "ppmesh", PP_VERSION, command,
-                                             &s->t.err)
+                     tool_write_manifest(&s->t, &m, f)
                  ? -1
                  : 0;
-    if (rc == 0) {
-        pp_manifest_write(&m, f);
+    if (rc == 0)
         planner_say_runs(s, &m);
-    }
     pp_schedule_finish(&schedule);
     pp_manifest_finish(&m);
     pp_arena_finish(&a);
@@ -396,7 +392,7 @@ static void say(struct mesh_job *j, const struct pp_split_row *row)
              100 * (1 - f->bound / row->step));
 }
 
-static int print(struct mesh_job *j, int argc, char **argv)
+static int print(struct mesh_job *j)
 {
     struct planner *s = &j->split;
     FILE *f = tool_output(&s->t);
@@ -415,10 +411,7 @@ static int print(struct mesh_job *j, int argc, char **argv)
     say(j, row);
     if (j->export)
         return mesh_print_export(j, f);
-    char *command = tool_command(argc, argv);
-    int rc = print_manifest(j, command, f);
-    free(command);
-    return rc;
+    return print_manifest(j, f);
 }
 
 static int read_options(struct mesh_job *j, int argc, char **argv)
@@ -455,7 +448,7 @@ static int run(struct mesh_job *j, int argc, char **argv)
         return -1;
     if (j->found.n_rows == 0)
         return refuse(j);
-    return print(j, argc, argv);
+    return print(j);
 }
 
 int main(int argc, char **argv)

@@ -676,7 +676,7 @@ static int run(const struct pack_options *o, int argc, char **argv)
     if (rc == 0)
         rc = pack_all(&in);
     if (rc == 0 && o->t->output && !o->input.from_lengths && o->manifest_name)
-        rc = pack_manifest_write(&in, argc, argv);
+        rc = pack_manifest_write(&in);
     pp_manifest_finish(&in.manifest);
     pp_documents_finish(&in.docs);
     free(in.spill);

@@ -239,8 +239,7 @@ int pack_check_images(struct pack_input *in) PP_MUST_USE;
 
 /* Adds the data section to the manifest, and writes it to its file, or to
  * stdout if it came from stdin. */
-int pack_manifest_write(struct pack_input *in, int argc,
-                        char **argv) PP_MUST_USE;
+int pack_manifest_write(struct pack_input *in) PP_MUST_USE;
 
 /* A sequence of a piece. */
 struct pack_sequence {

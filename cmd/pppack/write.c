@@ -17,7 +17,7 @@
 #include "manifest/config_json.h"
 #include "cost/step.h"
 #include "model/vision.h"
-#include "version.h"
+#include "tool_manifest.h"
 
 static void show_written(void *ctx, size_t bins)
 {
@@ -187,11 +187,6 @@ int pack_check(const struct pack_options *o)
 /* --manifest: the plan that the data are for. Costs, data-parallel ranks and
  * microbatches are taken from it, and the data section is added to it. */
 
-static bool is_stream(const struct pack_options *o)
-{
-    return !strcmp(o->manifest_name, "-");
-}
-
 /* Returns what a row of an encoder costs. */
 static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
 {
@@ -251,22 +246,12 @@ static int take_defaults(struct pack_input *in)
 
 int pack_manifest_read(struct pack_input *in)
 {
-    struct pp_err *err = &in->t->err;
     in->dp = in->o->mesh.dp;
     in->bins_multiple = in->o->rule.bins_multiple;
-    if (in->o->manifest_name) {
-        FILE *f = is_stream(in->o) ? stdin : fopen(in->o->manifest_name, "re");
-        if (!f)
-            return pp_fail(err, PP_EXIT_INPUT, "%s: %s", in->o->manifest_name,
-                           strerror(errno));
-        int rc = pp_manifest_read(
-            f, is_stream(in->o) ? "standard input" : in->o->manifest_name,
-            &in->manifest, err);
-        if (!is_stream(in->o))
-            fclose(f);
-        if (rc != 0 || take_defaults(in) != 0)
-            return -1;
-    }
+    const char *name = in->o->manifest_name;
+    if (name &&
+        (tool_read_manifest(in->t, &name, &in->manifest) || take_defaults(in)))
+        return -1;
     if (in->dp == 0)
         in->dp = 1;
     /* Each data-parallel rank gets the same number of bins. */
@@ -334,28 +319,13 @@ static int set_data(struct pack_input *in)
     return rc;
 }
 
-static int replace_manifest(struct pack_input *in)
+int pack_manifest_write(struct pack_input *in)
 {
-    FILE *f = tool_open(in->t, in->o->manifest_name);
-    if (!f)
+    FILE *f = stdout;
+    if (set_data(in) != 0 || (strcmp(in->o->manifest_name, "-") &&
+                              !(f = tool_open(in->t, in->o->manifest_name))))
         return -1;
-    pp_manifest_write(&in->manifest, f);
-    return tool_close(in->t, f);
-}
-
-int pack_manifest_write(struct pack_input *in, int argc, char **argv)
-{
-    struct pp_err *err = &in->t->err;
-    if (set_data(in) != 0)
-        return -1;
-    char *args = tool_command(argc, argv);
-    int rc =
-        pp_manifest_add_history(&in->manifest, "pppack", PP_VERSION, args, err);
-    free(args);
-    if (rc != 0)
-        return -1;
-    if (!is_stream(in->o))
-        return replace_manifest(in);
-    pp_manifest_write(&in->manifest, stdout);
-    return 0;
+    return tool_write_manifest(in->t, &in->manifest, f) || tool_close(in->t, f)
+               ? -1
+               : 0;
 }

@@ -92,15 +92,14 @@ static void (*const print_by[N_LAUNCHERS])(FILE *f, const struct launch *l) = {
 
 /* Returns the command line without --print-launch, which may be shortened. The
  * caller frees it. */
-static char *command_of(char *const *argv)
+static char *command_of(const struct tool *t)
 {
     const char option[] = "--print-launch";
     size_t shortest = strlen("--print-l");
-    int n = 0, kept = 1;
-    while (argv[n])
-        n++;
-    char **rest = pp_calloc((size_t)n + 1, sizeof *rest);
-    for (int i = 1; i < n; i++) {
+    int kept = 1;
+    char *const *argv = t->argv;
+    char **rest = pp_calloc((size_t)t->argc, sizeof *rest);
+    for (int i = 1; i < t->argc; i++) {
         size_t given = strcspn(argv[i], "=");
         bool own = given >= shortest && !strncmp(argv[i], option, given);
         if (!own)
@@ -120,7 +119,7 @@ int pprun_print_launch(struct runner *p, const char *manifest)
     if (!strcmp(manifest, "-"))
         return tool_usage(p->tool, "--print-launch: give the plan as a file, "
                                    "which every rank can read");
-    if (runner_read_manifest(p, manifest))
+    if (runner_read_manifest(p, &manifest))
         return -1;
     const struct pp_manifest *m = &p->manifest;
     const struct pp_layout layout = pp_manifest_layout(m);
@@ -141,7 +140,7 @@ int pprun_print_launch(struct runner *p, const char *manifest)
             err, PP_EXIT_INPUT,
             "%s: %d ranks do not fill nodes of %d, as torchrun needs", manifest,
             l.ranks, l.on_node);
-    char *command = command_of(p->argv);
+    char *command = command_of(p->tool);
     l.command = command;
     /* --output is the file of the run that is not started. */
     print_by[how](stdout, &l);

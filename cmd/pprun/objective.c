@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* objective - --objective-cases: computes objectives on numbers from a
  * file, with the functions that training uses. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,15 +178,13 @@ int pprun_objective_cases(struct runner *p)
 {
     const char *path = pprun_of(p)->options.cases;
     struct pp_err *err = &p->tool->err;
-    bool is_stdin = !strcmp(path, "-");
-    FILE *f = is_stdin ? stdin : fopen(path, "r");
+    FILE *f = tool_open_input(p->tool, &path);
     char *line, place[128];
     size_t n;
     int rc = 0;
     if (!f)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
-    struct pp_lines lines = {.f = f,
-                             .name = is_stdin ? "standard input" : path};
+        return -1;
+    struct pp_lines lines = {.f = f, .name = path};
     if (!tool_output(p->tool))
         rc = -1;
     while (rc == 0 && (rc = pp_lines_next(&lines, &line, &n, err)) > 0) {
@@ -197,7 +194,6 @@ int pprun_objective_cases(struct runner *p)
         pp_arena_finish(&a);
     }
     pp_lines_finish(&lines);
-    if (!is_stdin)
-        fclose(f);
+    tool_close_input(f);
     return rc;
 }

@@ -45,18 +45,6 @@ static int parse_betas(struct tool *t, const struct tool_option *option,
     return 0;
 }
 
-static int parse_shard_size(struct tool *t, const struct tool_option *option,
-                            const char *arg)
-{
-    struct runner *p = t->base;
-    const char *name = tool_spell(option).text;
-    if (pp_parse_size(arg, name, &p->job.shard_size, &t->err))
-        return -1;
-    return p->job.shard_size
-               ? 0
-               : tool_usage(t, "%s: '%s' must be positive", name, arg);
-}
-
 #define AT(member) TOOL_AT(struct pprun, member)
 /* --print-memory accepts options of a run that it does not start. --verify uses
  * some of them, and excludes others by name. */
@@ -152,7 +140,7 @@ const struct tool_option pprun_option_table[] = {
      AT(options.save_dtype), .words = save_dtypes,
      .needs = "save|stream-weights"},
     {0, "shard-size", "SIZE", "most bytes of tensors in a file (5GB)",
-     .parse = parse_shard_size, .needs = "save|stream-weights",
+     AT(runner.job.shard_size), .needs = "save|stream-weights",
      .also = "max-shard-size"},
     {0, "stream-weights", "PATH", "give weights to a directory, FIFO or socket",
      AT(runner.job.stream.path), .needs = TRAINING},

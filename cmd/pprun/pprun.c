@@ -274,7 +274,6 @@ int main(int argc, char **argv)
                    .hooks = &hooks,
                    .options = RUNNER_DEFAULTS,
                    .size = 1,
-                   .argv = argv,
                    .job = {.accumulate = 1,
                            .optim = {.lr = -1,
                                      .beta1 = 0.9,
@@ -300,7 +299,7 @@ int main(int argc, char **argv)
     if (own.options.cases) {
         if (pprun_objective_cases(p))
             return tool_finish(&t);
-    } else if (tool_input(&t, argc, argv, &manifest) == 0 &&
+    } else if (tool_input(&t, &manifest) == 0 &&
                run_command(p, manifest) == 0) {
         say_nothing_left(p);
         say_stopped(p);

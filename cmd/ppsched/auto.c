@@ -61,18 +61,16 @@ static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
-    bool slots = o->has_memory ? o->memory_is_slots : p->most_slots > 0;
-    if (!o->has_memory && !slots)
+    double slots = o->slots ? (double)o->slots : p->most_slots;
+    if (!o->memory && !slots)
         return;
     *limit = pp_calloc((size_t)g->n_rows, sizeof **limit);
     *load = pp_calloc((size_t)g->n_stages, sizeof **load);
     for (int r = 0; r < g->n_rows; r++)
-        (*limit)[r] = !slots          ? ppsched_room(p, r)
-                      : o->has_memory ? (double)o->memory
-                                      : p->most_slots;
+        (*limit)[r] = o->memory ? ppsched_room(p, r) : slots;
     for (int s = 0; s < g->n_stages; s++)
-        (*load)[s] = slots ? slot_of(&g->stages[s], g->n_slices)
-                           : pp_load_of(&p->costs.sizes[s], &g->stages[s]);
+        (*load)[s] = o->memory ? pp_load_of(&p->costs.sizes[s], &g->stages[s])
+                               : slot_of(&g->stages[s], g->n_slices);
     *room = (struct pp_memory_limit){.limit = *limit, .load = *load};
 }
 
@@ -110,8 +108,9 @@ static void show_progress(void *ctx, double best, double bound)
 
 /* A limit of the search, the same for all ranks. */
 struct limit {
-    bool set, in_bytes, whole; /* whole: with B alone */
-    double most; /* of a rank: bytes of all that it allocates, or slots */
+    bool in_bytes, whole; /* whole: with B alone */
+    double most; /* of a rank: bytes of all that it allocates, or slots; 0: no
+                    limit */
 };
 
 /* Sets s to the best order that a search of so many seconds finds within the
@@ -127,7 +126,7 @@ static int search_within(struct ppsched *p, const struct limit *l,
     const struct pp_memory_limit room = {limit, load};
     const struct pp_search_bytes bytes = {p->costs.sizes, limit};
     struct pp_search_options so = {.costs = &p->costs.costs,
-                                   .room = l->set ? &room : NULL,
+                                   .room = l->most > 0 ? &room : NULL,
                                    .split = !o->whole_backward && !l->whole,
                                    .span = o->minimize == PPSCHED_SPAN,
                                    .copy = p->copy,
@@ -141,10 +140,11 @@ static int search_within(struct ppsched *p, const struct limit *l,
             (l->in_bytes ? (double)ppsched_fixed_bytes(p, p->schedule, r) : 0);
     for (int i = 0; i < g->n_stages; i++)
         load[i] = (struct pp_load){.f_to_w = 1};
-    int rc = l->set && l->in_bytes ? pp_search_bytes(s, g, o->n_microbatches,
-                                                     o->depth, &so, &bytes, err)
-                                   : pp_search_lowered(s, g, o->n_microbatches,
-                                                       o->depth, &so, err);
+    int rc =
+        l->most > 0 && l->in_bytes
+            ? pp_search_bytes(s, g, o->n_microbatches, o->depth, &so, &bytes,
+                              err)
+            : pp_search_lowered(s, g, o->n_microbatches, o->depth, &so, err);
     tool_erase(p->tool);
     free(limit);
     free(load);
@@ -187,7 +187,7 @@ static int measure(const struct ppsched *p, const struct pp_schedule *s,
 static int try_limit(struct ppsched *p, double time, double *limit,
                      bool in_bytes, bool *yes, struct pp_err *err)
 {
-    const struct limit l = {.set = true, .in_bytes = in_bytes, .most = *limit};
+    const struct limit l = {.in_bytes = in_bytes, .most = *limit};
     struct pp_schedule s = {0};
     struct pp_err why = {0};
     double took, most;
@@ -244,8 +244,7 @@ static int try_offload(struct ppsched *p, const struct limit *most,
                        const struct start_order *c, double seconds,
                        double *least, struct pp_err *why)
 {
-    const struct limit l = {c->times > 0, most->in_bytes, c->whole,
-                            c->times * most->most};
+    const struct limit l = {most->in_bytes, c->whole, c->times * most->most};
     struct pp_err *err = &p->tool->err, none = {0};
     struct pp_schedule s = {0};
     struct pp_sim sim = {0};
@@ -290,12 +289,12 @@ int ppsched_auto(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
-    const struct limit l = {.set = o->has_memory || p->most_slots > 0,
-                            .in_bytes = o->has_memory && !o->memory_is_slots,
-                            .most = o->has_memory ? (double)o->memory
-                                                  : p->most_slots};
+    const struct limit l = {.in_bytes = o->memory > 0,
+                            .most = o->memory  ? (double)o->memory
+                                    : o->slots ? (double)o->slots
+                                               : p->most_slots};
     struct pp_schedule found = {0};
-    if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
+    if (o->memory && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
     if (o->offload)
@@ -306,9 +305,6 @@ int ppsched_auto(struct ppsched *p)
     if (rc)
         return -1;
     return o->minimize == PPSCHED_MEMORY
-               ? shrink(p,
-                        p->costs.sized &&
-                            !(o->has_memory && o->memory_is_slots),
-                        err)
+               ? shrink(p, p->costs.sized && !o->slots, err)
                : 0;
 }

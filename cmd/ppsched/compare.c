@@ -7,6 +7,7 @@
  * Memory is counted in microbatches of a whole rank, so a slot is a c-th of
  * one. A message costs the same for all; kinds with more stages send more. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,8 +123,8 @@ static int place(struct comparison *c, struct entry *e)
     *o = c->p->options;
     o->kind = e->kind ? e->kind->name : NULL;
     o->import = e->file;
-    o->has_memory =
-        o->has_memory && (!o->memory_is_slots || e->kind == &automatic);
+    if (e->kind != &automatic)
+        o->slots = 0;
     if (!e->kind || e->kind == &automatic)
         o->slices = 0;
     if (!o->n_ranks) {
@@ -139,8 +140,7 @@ static int place(struct comparison *c, struct entry *e)
     o->n_chunks = chunks;
     if (!e->kind->copies && e->kind != &automatic)
         o->placement = e->kind->v ? "v" : "loop";
-    if (o->has_memory && o->memory_is_slots)
-        o->memory *= (size_t)chunks;
+    o->slots *= chunks;
     share_costs(o, chunks);
     return ppsched_abstract(&e->run);
 }
@@ -154,18 +154,15 @@ static int check_slots(const struct comparison *c, struct entry *e)
     e->chunks = (double)g->n_stages / g->n_rows / g->n_copies;
     for (int r = 0; r < g->n_rows; r++) {
         double peak = ppsched_slots(&e->run, r) / e->chunks;
-        double over = peak - (double)o->memory;
-        if (o->has_memory && o->memory_is_slots && over > 1e-9)
+        double over = peak - (double)o->slots;
+        if (o->slots && over > 1e-9)
             return pp_fail(&e->tool.err, PP_EXIT_NO,
                            "rank %d keeps %.4g microbatches alive, %.4g more "
-                           "than the limit of '%zu'",
-                           r, peak, over, o->memory);
+                           "than the limit of '%" PRId64 "'",
+                           r, peak, over, o->slots);
         e->peak = fmax(e->peak, peak);
     }
-    e->run.options.has_memory = o->has_memory;
-    if (o->memory_is_slots)
-        e->run.options.memory =
-            (size_t)fmin((double)o->memory * e->chunks + 1e-9, 1e18);
+    e->run.options.slots = (int64_t)((double)o->slots * e->chunks + 1e-9);
     return 0;
 }
 
@@ -174,7 +171,7 @@ static void scale_view(struct entry *e)
 {
     for (int r = 0; r < e->run.manifest.graph.n_rows; r++) {
         pp_memory_timeline_scale(&e->view.slots[r], 1 / e->chunks);
-        if (e->view.limit && e->run.options.memory_is_slots)
+        if (e->run.options.slots)
             e->view.limit[r] /= e->chunks;
     }
 }

@@ -57,8 +57,7 @@ int ppsched_draw(struct ppsched *p, FILE *f)
 
 static bool in_bytes(const struct ppsched *p)
 {
-    return p->costs.sized &&
-           !(p->options.has_memory && p->options.memory_is_slots);
+    return p->costs.sized && !p->options.slots;
 }
 
 static int find_bytes(struct ppsched *p, int rank,
@@ -78,10 +77,10 @@ static int find_bytes(struct ppsched *p, int rank,
 /* Returns the part of --memory for a rank's activations and messages. */
 static double limit_of(const struct ppsched *p, int rank)
 {
-    size_t trained = p->options.memory_is_slots
-                         ? 0
-                         : ppsched_fixed_bytes(p, p->schedule, rank);
-    return (double)(p->options.memory - trained);
+    return p->options.slots
+               ? (double)p->options.slots
+               : (double)(p->options.memory -
+                          ppsched_fixed_bytes(p, p->schedule, rank));
 }
 
 /* Fills the bound. It may exceed the makespan in the last bits, as sums run in
@@ -102,7 +101,8 @@ static int find_curves(struct ppsched *p, struct ppsched_view *v)
     size_t n = (size_t)s->graph->n_rows;
     v->slots = pp_calloc(n, sizeof *v->slots);
     v->bytes = p->costs.sized ? pp_calloc(n, sizeof *v->bytes) : NULL;
-    v->limit = p->options.has_memory ? pp_calloc(n, sizeof *v->limit) : NULL;
+    if (p->options.memory || p->options.slots)
+        v->limit = pp_calloc(n, sizeof *v->limit);
     for (int r = 0; r < s->graph->n_rows; r++) {
         pp_memory_timeline_slots(s->graph, &s->rows[r], v->sim.rows[r].spans,
                                  &v->slots[r]);

@@ -19,16 +19,13 @@ static const struct reader {
                {NULL, pp_csv_parse}};
 
 /* Reads a whole file or stdin. The caller frees *text, also after a failure. */
-static int read_text(const char *path, const char *name, char **text, size_t *n,
-                     struct pp_err *err)
+static int read_text(struct tool *t, const char *path, char **text, size_t *n)
 {
-    bool is_stdin = !strcmp(path, "-");
-    FILE *f = is_stdin ? stdin : fopen(path, "r");
+    FILE *f = tool_open_input(t, &path);
     if (!f)
-        return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    int rc = pp_file_read_text(f, name, PP_IMPORT_ROWS, text, n, err);
-    if (!is_stdin)
-        fclose(f);
+        return -1;
+    int rc = pp_file_read_text(f, path, PP_IMPORT_ROWS, text, n, &t->err);
+    tool_close_input(f);
     return rc;
 }
 
@@ -100,8 +97,7 @@ int ppsched_import(struct ppsched *p, bool has_manifest)
 {
     char *text = NULL;
     size_t n = 0;
-    int rc = read_text(p->options.import, ppsched_import_name(p), &text, &n,
-                       &p->tool->err) ||
+    int rc = read_text(p->tool, p->options.import, &text, &n) ||
              parse(p, has_manifest, text, n) || complete(p);
     free(text);
     return rc ? -1 : 0;

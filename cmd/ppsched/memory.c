@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The memory of each rank, in slots and in bytes, and the limit of --memory. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,13 +28,13 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
     char kept[32], over[32], at[PP_ACTION_TEXT + 40];
     size_t place;
     pp_format_real(slots, kept);
-    pp_format_real(slots - (double)p->options.memory, over);
+    pp_format_real(slots - (double)p->options.slots, over);
     pp_row_peak(p->schedule, rank, &place);
     tell_place(p, rank, place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
                    "rank %d keeps %s slots alive, %s more than the limit of "
-                   "'%zu', first at %s",
-                   rank, kept, over, p->options.memory, at);
+                   "'%" PRId64 "', first at %s",
+                   rank, kept, over, p->options.slots, at);
 }
 
 /* Returns the state of a unit whose weights ranks divide, from the bytes of the
@@ -261,12 +262,11 @@ static int check_rank(struct ppsched *p, int rank, const struct pp_memory *m)
 {
     const struct ppsched_options *o = &p->options;
     double slots = ppsched_slots(p, rank);
-    if (!o->has_memory)
-        return 0;
-    if (o->memory_is_slots)
-        return slots > (double)o->memory ? refuse_slots(p, rank, slots) : 0;
-    return m->arena_bytes + ppsched_fixed_bytes(p, p->schedule, rank) >
-                   o->memory
+    if (o->slots && slots > (double)o->slots)
+        return refuse_slots(p, rank, slots);
+    return o->memory &&
+                   m->arena_bytes + ppsched_fixed_bytes(p, p->schedule, rank) >
+                       o->memory
                ? refuse_bytes(p, rank, m)
                : 0;
 }
@@ -276,7 +276,7 @@ int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
 {
     const struct ppsched *p = ctx;
     const struct ppsched_options *o = &p->options;
-    bool limited = o->has_memory && !o->memory_is_slots && p->costs.sized;
+    bool limited = o->memory && p->costs.sized;
     *yes = true;
     for (int r = 0; r < s->graph->n_rows && limited && *yes; r++) {
         struct pp_memory m;
@@ -291,9 +291,8 @@ int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
 {
     const struct ppsched_options *o = &p->options;
-    bool bytes =
-        p->costs.sized && (out || (o->has_memory && !o->memory_is_slots));
-    if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
+    bool bytes = p->costs.sized && (out || o->memory);
+    if (o->memory && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
     for (int r = 0; r < p->manifest.graph.n_rows; r++) {

@@ -41,7 +41,7 @@ static int offload_within(struct ppsched *p, struct pp_schedule *s,
         struct pp_schedule woven;
         pp_schedule_copy(s, &woven);
         int rc = pp_offload(&woven, &o, err);
-        fits = p->options.memory_is_slots;
+        fits = p->options.slots > 0;
         if (!rc && !fits)
             rc = tighten(p, &woven, room, &fits, err);
         if (rc || !fits) {
@@ -68,7 +68,7 @@ int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
                        "--offload: there are %d slices, whose keys and values "
                        "others read",
                        g->n_slices);
-    if (!o->memory_is_slots && !p->costs.sized)
+    if (!o->slots && !p->costs.sized)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--memory: the stages have no sizes; give the limit in "
                        "slots, with --max-in-flight");
@@ -76,11 +76,11 @@ int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
     double *room = pp_calloc((size_t)g->n_rows, sizeof *room);
     for (int i = 0; i < g->n_stages; i++)
         load[i] =
-            o->memory_is_slots
+            o->slots
                 ? 1
                 : (double)(p->costs.sizes[i].act_i + p->costs.sizes[i].act_w);
     for (int r = 0; r < g->n_rows; r++)
-        room[r] = o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
+        room[r] = o->slots ? (double)o->slots : ppsched_room(p, r);
     int rc = offload_within(p, s, load, room, err);
     free(load);
     free(room);

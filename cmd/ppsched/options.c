@@ -43,23 +43,6 @@ static int parse_costs(struct tool *t, const struct tool_option *option,
                : tool_usage(t, "--cost: '%s' must be F,I,W or F,I,W,COMM", arg);
 }
 
-static int parse_memory_limit(struct tool *t, const struct tool_option *option,
-                              const char *arg)
-{
-    struct ppsched_options *o = t->base;
-    (void)option;
-    o->has_memory = true;
-    return tool_memory(t, arg, &o->memory);
-}
-
-static int parse_copy_rate(struct tool *t, const struct tool_option *option,
-                           const char *arg)
-{
-    struct ppsched_options *o = t->base;
-    (void)option;
-    return tool_memory(t, arg, &o->copy_rate);
-}
-
 static int parse_depth(struct tool *t, const struct tool_option *option,
                        const char *arg)
 {
@@ -67,18 +50,6 @@ static int parse_depth(struct tool *t, const struct tool_option *option,
     if (strcmp(arg, "auto"))
         return tool_set(t, option, arg);
     o->depth = PPSCHED_DEPTH_AUTO;
-    return 0;
-}
-
-static int parse_slot_limit(struct tool *t, const struct tool_option *option,
-                            const char *arg)
-{
-    struct ppsched_options *o = t->base;
-    int64_t n;
-    if (pp_parse_int(arg, tool_spell(option).text, 1, INT32_MAX, &n, &t->err))
-        return -1;
-    o->has_memory = o->memory_is_slots = true;
-    o->memory = (size_t)n;
     return 0;
 }
 
@@ -155,7 +126,7 @@ const struct tool_option ppsched_option_table[] = {
     {0, "copy", "T[,T...]", "time of OFFLOAD and of RELOAD, for each stage",
      AT(copy)},
     {0, "copy-rate", "SIZE", "bytes that each of them copies in a second",
-     .parse = parse_copy_rate, .excludes = "copy"},
+     AT(copy_rate), .excludes = "copy"},
     {0, "overlap-cost", "X", "time of an overlap pair over its sum (1)",
      AT(pair_cost), 0, 1000},
     {0, "seq-len", "N", "tokens of a microbatch (the manifest's, or 4096)",
@@ -166,10 +137,9 @@ const struct tool_option ppsched_option_table[] = {
      INT32_MAX},
 
     {.group = "Memory"},
-    {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
-     .parse = parse_memory_limit},
+    {0, "memory", "SIZE", "limit of a rank, such as 80GiB", AT(memory)},
     {0, "max-in-flight", "N", "most microbatches in flight on a rank",
-     .parse = parse_slot_limit, .excludes = "memory"},
+     AT(slots), 1, INT32_MAX, .excludes = "memory"},
     {0, "offload", "auto", "offload activations that do not fit", AT(offload),
      .words = offload_words, .needs = "memory|max-in-flight"},
     {0, "objective", "NAME", "that trains, as of pprun (sft)", AT(objective),

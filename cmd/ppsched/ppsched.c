@@ -6,15 +6,13 @@
 #include <limits.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "schedule/check/check.h"
 #include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
-#include "tool_runnable.h"
-#include "version.h"
+#include "tool_manifest.h"
 
 /* Most stages times microbatches times slices. A plan at the limit takes up to
  * 2 GB of memory; a larger product is likely a typing error. */
@@ -89,21 +87,11 @@ static void say_microbatch(const struct ppsched *p)
              p->options.seq_len ? "; --seq-len overrides that here" : "");
 }
 
-static int read_manifest(struct ppsched *p, int argc, char **argv)
+static int read_manifest(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
-    const char *name;
-    if (tool_input(p->tool, argc, argv, &name))
-        return -1;
-    bool is_stdin = !strcmp(name, "-");
-    FILE *f = is_stdin ? stdin : fopen(name, "r");
-    if (!f)
-        return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    p->name = is_stdin ? "standard input" : name;
-    int rc = pp_manifest_read(f, p->name, &p->manifest, err);
-    if (!is_stdin)
-        fclose(f);
-    if (rc)
+    if (tool_input(p->tool, &p->name) ||
+        tool_read_manifest(p->tool, &p->name, &p->manifest))
         return -1;
     if (!p->manifest.has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -302,22 +290,16 @@ static int record_seq_len(struct ppsched *p)
     return pp_manifest_set_microbatch(&p->manifest, &mb, &p->tool->err);
 }
 
-static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
+static int write_manifest(struct ppsched *p, FILE *f)
 {
     struct pp_err *err = &p->tool->err;
     /* The schedule is set first: other changes reset the slices of the
      * manifest's graph until it has one. */
     if (ppsched_memory(p, NULL) ||
         pp_manifest_set_schedule(&p->manifest, p->schedule, err) ||
-        (p->options.data && set_data(p)) || record_seq_len(p))
+        (p->options.data && set_data(p)) || record_seq_len(p) ||
+        tool_write_manifest(p->tool, &p->manifest, f))
         return -1;
-    char *args = tool_command(argc, argv);
-    int rc =
-        pp_manifest_add_history(&p->manifest, "ppsched", PP_VERSION, args, err);
-    free(args);
-    if (rc)
-        return -1;
-    pp_manifest_write(&p->manifest, f);
     struct pp_err why = {0};
     if (!p->manifest.model.trainer &&
         (tool_runs_of(&p->manifest, TOOL_PLANNER_SCHEDULE, &why) ||
@@ -327,18 +309,18 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
 }
 
 /* Reads the manifest, the data and the file that the options name. */
-static int read_input(struct ppsched *p, int argc, char **argv)
+static int read_input(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     /* A file has its own stages, so a manifest must be named. */
-    bool has_manifest = !o->n_ranks && (!o->import || optind < argc);
-    if (o->n_ranks && optind < argc)
+    bool named = optind < p->tool->argc;
+    bool has_manifest = !o->n_ranks && (!o->import || named);
+    if (o->n_ranks && named)
         return tool_usage(p->tool, "'%s': -p cannot be used with a manifest",
-                          argv[optind]);
+                          p->tool->argv[optind]);
     if (o->n_ranks && !o->compare && !o->import && ppsched_abstract(p))
         return -1;
-    if ((has_manifest && read_manifest(p, argc, argv)) || set_batch(p) ||
-        choose_data(p))
+    if ((has_manifest && read_manifest(p)) || set_batch(p) || choose_data(p))
         return -1;
     return o->import ? ppsched_import(p, has_manifest) : 0;
 }
@@ -354,7 +336,7 @@ static bool prints(const struct ppsched *p)
     return view || ((o->kind || o->import || o->without) && !taken);
 }
 
-static int print(struct ppsched *p, FILE *f, int argc, char **argv)
+static int print(struct ppsched *p, FILE *f)
 {
     const struct ppsched_options *o = &p->options;
     if (o->export)
@@ -366,19 +348,19 @@ static int print(struct ppsched *p, FILE *f, int argc, char **argv)
     if (o->timeline)
         return ppsched_draw(p, f);
     if (!o->check)
-        return write_manifest(p, f, argc, argv);
+        return write_manifest(p, f);
     if (ppsched_memory(p, NULL))
         return -1;
     return ppsched_verdict(p, f);
 }
 
-static int run(struct ppsched *p, int argc, char **argv)
+static int run(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     FILE *f;
     if (o->list)
         return print_list(p->tool);
-    if (read_input(p, argc, argv))
+    if (read_input(p))
         return -1;
     if (o->compare)
         return (f = tool_output(p->tool)) ? ppsched_compare(p, f) : -1;
@@ -390,7 +372,7 @@ static int run(struct ppsched *p, int argc, char **argv)
         return -1;
     if (!prints(p))
         return 0;
-    return (f = tool_output(p->tool)) ? print(p, f, argc, argv) : -1;
+    return (f = tool_output(p->tool)) ? print(p, f) : -1;
 }
 
 int main(int argc, char **argv)
@@ -414,7 +396,7 @@ int main(int argc, char **argv)
             "trace overlay export output verbose help"};
     struct ppsched p = {.tool = &t};
     if (ppsched_read_options(&t, &p.options, argc, argv) == 0)
-        run(&p, argc, argv);
+        run(&p);
     if (p.options.json && t.err.code)
         ppsched_refused_json(&p);
     ppsched_costs_finish(&p.costs);

@@ -65,10 +65,10 @@ struct ppsched_options {
     const char *semantics; /* --semantics, or NULL */
     const char *export;    /* --export, or NULL */
     const char *data;
-    int step;    /* with data: from 1 */
-    int seq_len; /* 0: not given */
-    bool has_memory, memory_is_slots;
-    size_t memory;
+    int step;      /* with data: from 1 */
+    int seq_len;   /* 0: not given */
+    size_t memory; /* of a rank in bytes; 0: no limit */
+    int64_t slots; /* of a rank; 0: no limit */
     int objective; /* enum pp_objective_number */
     bool list, check, json, stats, timeline;
     const char *svg, *trace; /* files, or NULL */

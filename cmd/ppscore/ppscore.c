@@ -89,7 +89,6 @@ int main(int argc, char **argv)
                    .hooks = &hooks,
                    .options = RUNNER_DEFAULTS,
                    .size = 1,
-                   .argv = argv,
                    .job = {.accumulate = 1,
                            .scored = ppscore_scored,
                            .evaluated = evaluated,
@@ -103,8 +102,7 @@ int main(int argc, char **argv)
     if (ppscore_read_options(&s, argc, argv))
         return tool_finish(&t);
     /* An error is in t.err. */
-    (void)(tool_input(&t, argc, argv, &manifest) ||
-           runner_run(&s.runner, manifest));
+    (void)(tool_input(&t, &manifest) || runner_run(&s.runner, manifest));
     ppscore_lines_close(&s);
     ppscore_generate_free(&s);
     runner_finish(&s.runner);

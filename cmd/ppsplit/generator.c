@@ -3,14 +3,12 @@
  * language model, with its encoders if it has any, and that of a generator
  * behind it, which is a model of its own. Only costs of the connector between
  * them are new. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "manifest/config_json.h"
 #include "manifest/manifest.h"
 #include "ppsplit.h"
-#include "tool_runnable.h"
-#include "version.h"
+#include "tool_manifest.h"
 
 enum { LANGUAGE, GENERATOR, N_PARTS };
 static const char *const names[] = {"language", "generator", NULL};
@@ -93,22 +91,13 @@ static int say_runs(struct split_job *j, struct pp_manifest *m, bool is_table)
     return 0;
 }
 
-static int print_joined(struct split_job *j, struct pp_manifest *m, int argc,
-                        char **argv)
+static int print_joined(struct split_job *j, struct pp_manifest *m)
 {
     FILE *f = tool_output(&j->p.t);
-    if (!f)
-        return -1;
-    char *command = tool_command(argc, argv);
-    int rc =
-        pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->p.t.err);
-    if (rc == 0)
-        pp_manifest_write(m, f);
-    free(command);
-    return rc;
+    return f ? tool_write_manifest(&j->p.t, m, f) : -1;
 }
 
-int split_add_generator(struct split_job *j, int argc, char **argv)
+int split_add_generator(struct split_job *j)
 {
     const char *files[N_PARTS] = {NULL};
     struct pp_manifest plan = {0}, generator = {0};
@@ -121,8 +110,7 @@ int split_add_generator(struct split_job *j, int argc, char **argv)
                     pp_manifest_add_generator(&plan, &generator, &j->p.t.err)))
         rc = pp_fail_at(&j->p.t.err, "--combine: %s: ", files[GENERATOR]);
     bool is_table = rc == 0 && generator.model.n_tensors == 0;
-    if (rc == 0 &&
-        (print_joined(j, &plan, argc, argv) || say_runs(j, &plan, is_table)))
+    if (rc == 0 && (print_joined(j, &plan) || say_runs(j, &plan, is_table)))
         rc = -1;
     pp_manifest_finish(&generator);
     pp_manifest_finish(&plan);

@@ -2,29 +2,20 @@
 /* given - the split of a manifest in place of a model: to print it as a
  * table, as a picture, or in the form of another system. And what other splits
  * take from manifests. */
-#include <errno.h>
 #include <string.h>
 
 #include "manifest/manifest.h"
 #include "cost/workloads.h"
 #include "ppsplit.h"
 #include "schedule/kinds/kind.h"
+#include "tool_manifest.h"
 
 int split_read_manifest(struct split_job *j, const char *name, const char *hint,
                         struct pp_manifest *m)
 {
-    bool is_stdin = !strcmp(name, "-");
-    FILE *f = is_stdin ? stdin : fopen(name, "r");
-    if (!f)
-        return pp_fail(&j->p.t.err, PP_EXIT_INPUT, "%s: %s", name,
-                       strerror(errno));
-    if (is_stdin) {
-        name = "standard input";
+    if (!strcmp(name, "-"))
         hint = ""; /* no model is read from there */
-    }
-    int rc = pp_manifest_read(f, name, m, &j->p.t.err);
-    if (!is_stdin)
-        fclose(f);
+    int rc = tool_read_manifest(&j->p.t, &name, m);
     if (rc) {
         struct pp_err why = j->p.t.err;
         j->p.t.err = (struct pp_err){0};

@@ -438,5 +438,5 @@ int split_read_options(struct split_job *j, int argc, char **argv)
         return split_generates(j) ? 0 : split_combine(j);
     if (!is_manifest)
         return set_source(j, argc, argv);
-    return tool_input(t, argc, argv, &name) ? -1 : split_take_given(j, name);
+    return tool_input(t, &name) ? -1 : split_take_given(j, name);
 }

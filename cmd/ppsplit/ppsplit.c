@@ -3,7 +3,6 @@
  * and the model, calls lib/split, and prints the plan. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -11,8 +10,7 @@
 #include "manifest/units_json.h"
 #include "ppsplit.h"
 #include "run/objectives/objective.h"
-#include "tool_runnable.h"
-#include "version.h"
+#include "tool_manifest.h"
 
 enum {
     DEFAULT_SEQ_LEN = 4096,
@@ -290,8 +288,7 @@ static int say_matches(struct split_job *j, const struct pp_manifest *m,
     return 0;
 }
 
-/* Prints the manifest; command is its line of history. */
-static int print_manifest(struct split_job *j, const char *command, FILE *f)
+static int print_manifest(struct split_job *j, FILE *f)
 {
     struct pp_err *err = &j->p.t.err;
     struct pp_arena a = {0};
@@ -300,12 +297,10 @@ static int print_manifest(struct split_job *j, const char *command, FILE *f)
     int rc =
         planner_fill_manifest(&j->p.plan, j->p.source, &a, &m, err) ||
                 (j->rule.method == SPLIT_JOINT && split_set_order(j, &a, &m)) ||
-                pp_manifest_add_history(&m, j->p.t.name, PP_VERSION, command,
-                                        err)
+                tool_write_manifest(&j->p.t, &m, f)
             ? -1
             : 0;
     if (rc == 0) {
-        pp_manifest_write(&m, f);
         m.graph.n_slices = j->p.plan.run.graph.n_slices;
         planner_say_runs(&j->p, &m);
         rc = say_matches(j, &m, err);
@@ -315,7 +310,7 @@ static int print_manifest(struct split_job *j, const char *command, FILE *f)
     return rc;
 }
 
-static int print(struct split_job *j, int argc, char **argv)
+static int print(struct split_job *j)
 {
     FILE *f = tool_output(&j->p.t);
     if (!f)
@@ -324,10 +319,7 @@ static int print(struct split_job *j, int argc, char **argv)
         return split_print_table(j, f, &j->p.t.err);
     if (j->o.export)
         return split_print_export(j, f, &j->p.t.err);
-    char *command = tool_command(argc, argv);
-    int rc = print_manifest(j, command, f);
-    free(command);
-    return rc;
+    return print_manifest(j, f);
 }
 
 /* Says with -v how good the split is. */
@@ -353,13 +345,12 @@ static int run(struct split_job *j, int argc, char **argv)
     if (j->o.models)
         return split_print_models(j);
     if (split_generates(j))
-        return split_add_generator(j, argc, argv);
+        return split_add_generator(j);
     if (read_model(j) || complete_request(j))
         return -1;
     if (j->o.compare)
         return split_compare(j);
-    if (plan(j) || check_memory(j) || (j->o.svg && split_draw(j)) ||
-        print(j, argc, argv))
+    if (plan(j) || check_memory(j) || (j->o.svg && split_draw(j)) || print(j))
         return -1;
     say(j);
     return 0;

@@ -140,7 +140,7 @@ int split_combine(struct split_job *j) PP_MUST_USE;
 /* Returns whether --combine names a generator. split_add_generator then prints
  * the plan that it joins. */
 bool split_generates(const struct split_job *j);
-int split_add_generator(struct split_job *j, int argc, char **argv) PP_MUST_USE;
+int split_add_generator(struct split_job *j) PP_MUST_USE;
 
 /* Counts the connector in the plan of a generator, whose document is left as it
  * is. */

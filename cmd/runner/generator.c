@@ -9,7 +9,7 @@
 #include "model/layout.h"
 #include "runner/runner.h"
 #include "run/checkpoint/files.h"
-#include "tool_runnable.h"
+#include "tool_manifest.h"
 
 static const struct pp_component *generator_of(const struct runner *p)
 {

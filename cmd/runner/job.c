@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* job - makes a job from the options and a manifest. Opens every file and
  * checks every reference before a rank starts. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,24 +13,23 @@
 #include "run/checkpoint/files.h"
 #include "run/parameters/weights.h"
 #include "schedule/check/check.h"
-#include "tool_runnable.h"
+#include "tool_manifest.h"
 
-int runner_read_manifest(struct runner *p, const char *name)
+/* Reads the manifest, unless rank 0 has: then its text is there. */
+static int load_manifest(struct runner *p, const char **name)
+{
+    if (p->text)
+        return pp_manifest_parse(p->text, p->text_bytes, *name, &p->manifest,
+                                 &p->tool->err);
+    return tool_read_manifest(p->tool, name, &p->manifest);
+}
+
+int runner_read_manifest(struct runner *p, const char **at)
 {
     struct pp_err *err = &p->tool->err;
-    bool is_stdin = !strcmp(name, "-");
-    FILE *f = is_stdin ? stdin : p->text ? NULL : fopen(name, "r");
-    if (!f && !p->text)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", name, strerror(errno));
-    if (is_stdin)
-        name = "standard input";
-    int rc = p->text ? pp_manifest_parse(p->text, p->text_bytes, name,
-                                         &p->manifest, err)
-                     : pp_manifest_read(f, name, &p->manifest, err);
-    if (f && f != stdin)
-        fclose(f);
-    if (rc)
+    if (load_manifest(p, at))
         return -1;
+    const char *name = *at;
     const struct pp_manifest *m = &p->manifest;
     if (!m->has_model || !m->has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -380,7 +378,7 @@ static int plan_weights(struct runner *p)
 
 int runner_open_weights(struct runner *p, const char *manifest)
 {
-    return runner_read_manifest(p, manifest) || match_model(p) ||
+    return runner_read_manifest(p, &manifest) || match_model(p) ||
                    find_weights(p)
                ? -1
                : 0;
@@ -420,13 +418,12 @@ int runner_prepare(struct runner *p, const char *manifest)
 {
     struct pp_job *j = &p->job;
     struct pp_err *err = &p->tool->err;
-    if (runner_read_manifest(p, manifest))
+    if (runner_read_manifest(p, &manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
         check_router(p) || check_parts(p) || check_head(p) ||
         check_reference(p))
-        return pp_fail_at(
-            err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
+        return pp_fail_at(err, "%s: ", manifest);
     runner_choose_dtype(p);
     say_dropout(p, p->manifest.model.source, &p->model);
     if (p->rank == 0)

@@ -110,19 +110,19 @@ static int compare_planned(struct runner *p, int rank, size_t need)
     return 0;
 }
 
-static int refuse_memory(struct runner *p, int rank,
-                         const struct pp_rank_memory *m)
+static int check_memory(struct runner *p, int rank,
+                        const struct pp_rank_memory *m)
 {
     const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     char need[32], limit[32];
-    if (o->memory_is_slots && (size_t)m->slots > o->memory)
+    if (o->slots && m->slots > o->slots)
         return pp_fail(err, PP_EXIT_NO,
                        "rank %d keeps %d %s alive, but --max-in-flight allows "
-                       "%zu",
+                       "%d",
                        rank, m->slots, runner_slots(p->job.schedule->graph),
-                       o->memory);
-    if (o->memory_is_slots || pp_rank_total(&m->bytes) <= o->memory)
+                       o->slots);
+    if (!o->memory || pp_rank_total(&m->bytes) <= o->memory)
         return 0;
     pp_format_size(pp_rank_total(&m->bytes), need);
     pp_format_size(o->memory, limit);
@@ -320,7 +320,7 @@ static int check_rows(struct runner *p, const struct runner_row_memory *rows,
     for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
         const struct pp_rank_memory *m = &rows[r].rank;
         print_row(p, r, m);
-        if (o->memory && refuse_memory(p, r, m))
+        if (check_memory(p, r, m))
             return -1;
         if (o->plan)
             print_memory_json(p, r, &rows[r]);
@@ -366,7 +366,6 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
     }
     free(rows);
     free(ranks_here);
-    if (o->memory_is_slots)
-        p->job.slot_limit = (int)o->memory;
+    p->job.slot_limit = o->slots;
     return rc;
 }

@@ -3,8 +3,6 @@
  * memory. */
 #include "runner/runner.h"
 
-#include "base/num.h"
-
 static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
@@ -14,26 +12,6 @@ static const char *const message_sizes[] = {
     [PP_MESSAGE_MAX] = "max",
     NULL,
 };
-
-static int parse_memory(struct tool *t, const struct tool_option *option,
-                        const char *arg)
-{
-    struct runner *p = t->base;
-    (void)option;
-    return tool_memory(t, arg, &p->options.memory);
-}
-
-static int parse_slots(struct tool *t, const struct tool_option *option,
-                       const char *arg)
-{
-    struct runner *p = t->base;
-    int64_t n;
-    if (pp_parse_int(arg, tool_spell(option).text, 1, INT32_MAX, &n, &t->err))
-        return -1;
-    p->options.memory_is_slots = true;
-    p->options.memory = (size_t)n;
-    return 0;
-}
 
 #define AT(member) TOOL_AT(struct runner, member)
 const struct tool_option runner_option_table[] = {
@@ -63,10 +41,9 @@ const struct tool_option runner_option_table[] = {
      AT(options.shapes), .words = message_sizes},
 
     {.group = "Memory"},
-    {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
-     .parse = parse_memory},
+    {0, "memory", "SIZE", "limit of a rank, such as 80GiB", AT(options.memory)},
     {0, "max-in-flight", "N", "most microbatches in flight on a rank",
-     .parse = parse_slots, .excludes = "memory"},
+     AT(options.slots), 1, INT32_MAX, .excludes = "memory"},
     {0, "print-memory", NULL, "print what every rank would allocate, and stop",
      AT(options.plan)},
 

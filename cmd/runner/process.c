@@ -49,24 +49,22 @@ static int find_mpi(struct runner *p)
 
 /* Reads the manifest at rank 0. The other ranks discard their input: a launcher
  * may copy its input to every process, and stop if one does not read it. */
-static int take_manifest(struct runner *p, const char *name)
+static int take_manifest(struct runner *p, const char **name)
 {
-    struct pp_err *err = &p->tool->err;
-    bool is_stdin = !strcmp(name, "-");
     char rest[4096];
+    if (p->rank != 0 && strcmp(*name, "-"))
+        return 0;
+    FILE *f = tool_open_input(p->tool, name);
+    if (!f)
+        return -1;
     if (p->rank != 0) {
-        while (is_stdin && read(STDIN_FILENO, rest, sizeof rest) > 0)
+        while (read(STDIN_FILENO, rest, sizeof rest) > 0)
             ;
         return 0;
     }
-    FILE *f = is_stdin ? stdin : fopen(name, "r");
-    if (!f)
-        return pp_fail_errno(err, "%s", name) ? (err->code = PP_EXIT_INPUT, -1)
-                                              : 0;
-    int rc = pp_manifest_read_text(f, is_stdin ? "standard input" : name,
-                                   &p->text, &p->text_bytes, err);
-    if (!is_stdin)
-        fclose(f);
+    int rc = pp_manifest_read_text(f, *name, &p->text, &p->text_bytes,
+                                   &p->tool->err);
+    tool_close_input(f);
     return rc;
 }
 
@@ -183,7 +181,7 @@ static uint64_t of_routes(const struct pp_routes *r)
 static int check_same(struct runner *p, struct pp_rendezvous *j)
 {
     const struct seen seen[] = {
-        {"the command line", of_command(p->argv)},
+        {"the command line", of_command(p->tool->argv)},
         {"the packed data", of_packed(p->job.data)},
         {"the data of --eval", of_packed(p->job.eval)},
         {"the weights", of_weights(p->job.weights_path)},
@@ -420,7 +418,7 @@ int runner_process(struct runner *p, const char *manifest, enum pp_exit *status)
     set_rank(p, &l);
     rc = runner_find_secret(&l, p->options.secret_file, err) ||
                  runner_choose_device(p) || p->hooks->output(p) ||
-                 take_manifest(p, manifest)
+                 take_manifest(p, &manifest)
              ? -1
              : 0;
     struct pp_err failure = *err; /* sent to the others when joining */

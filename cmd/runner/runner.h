@@ -37,8 +37,8 @@ struct runner_options {
     bool plan;           /* --print-memory */
     bool verify, shrink; /* of pprun alone */
     bool fall_back;
-    bool memory_is_slots;
-    size_t memory;       /* --memory: bytes or slots; 0: no limit */
+    size_t memory;       /* of a rank in bytes; 0: no limit */
+    int slots;           /* of a rank; 0: no limit */
     double join_timeout; /* seconds; 0: not given */
     const char *secret_file;
     double stall_timeout; /* seconds; 0: never */
@@ -94,7 +94,6 @@ struct runner {
     int rank, size;           /* of this process; 0 of 1 if ranks are threads */
     const struct pp_mpi *mpi; /* --transport mpi */
     char name[128];           /* this process in messages */
-    char **argv;              /* the command line */
     struct pp_progress progress;
     atomic_bool others_stop; /* at rank 0: another rank was asked to stop */
     char *text;              /* manifest that rank 0 read */
@@ -153,8 +152,8 @@ int runner_prepare(struct runner *p, const char *manifest) PP_MUST_USE;
 /* Reads a manifest, and opens its model with its weights and no more. */
 int runner_open_weights(struct runner *p, const char *manifest) PP_MUST_USE;
 
-/* Reads and checks the manifest alone. */
-int runner_read_manifest(struct runner *p, const char *manifest) PP_MUST_USE;
+/* Reads and checks the manifest alone. "-" becomes "standard input". */
+int runner_read_manifest(struct runner *p, const char **manifest) PP_MUST_USE;
 void runner_finish(struct runner *p);
 
 /* Returns the table of CPU kernels that the options ask for, in fp64 or fp32.

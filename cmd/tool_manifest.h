@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* tool_runnable - the plans that pprun cannot run, whatever its options are.
+/* tool_manifest - reads and writes manifests, and knows the plans that pprun
+ * cannot run, whatever its options are.
  *
  * One table has the features that exclude each other and the messages. pprun
  * refuses by it, and ppsplit and ppsched say by it with a plan what pprun will
  * refuse, so the three cannot disagree. */
-#ifndef PP_CMD_TOOL_RUNNABLE_H
-#define PP_CMD_TOOL_RUNNABLE_H
+#ifndef PP_CMD_TOOL_MANIFEST_H
+#define PP_CMD_TOOL_MANIFEST_H
 
 #include "manifest/manifest.h"
 #include "tool.h"
+
+/* Reads a manifest from a file or, for "-", from stdin, and sets *name to its
+ * name in messages. */
+int tool_read_manifest(struct tool *t, const char **name,
+                       struct pp_manifest *m) PP_MUST_USE;
+
+/* Adds the command line to the history of a manifest, and prints it. */
+int tool_write_manifest(struct tool *t, struct pp_manifest *m,
+                        FILE *f) PP_MUST_USE;
 
 /* Notes why pprun cannot run a plan. */
 void tool_say_refused(struct tool *t, const struct pp_err *why);

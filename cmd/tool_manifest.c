@@ -1,12 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-#include "tool_runnable.h"
+#include "tool_manifest.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cost/workloads.h"
 #include "model/parts.h"
 #include "run/objectives/objective.h"
+#include "version.h"
+
+int tool_read_manifest(struct tool *t, const char **name, struct pp_manifest *m)
+{
+    FILE *f = tool_open_input(t, name);
+    if (!f)
+        return -1;
+    int rc = pp_manifest_read(f, *name, m, &t->err);
+    tool_close_input(f);
+    return rc;
+}
+
+int tool_write_manifest(struct tool *t, struct pp_manifest *m, FILE *f)
+{
+    char *command = tool_command(t->argc, t->argv);
+    int rc = pp_manifest_add_history(m, t->name, PP_VERSION, command, &t->err);
+    free(command);
+    if (rc == 0)
+        pp_manifest_write(m, f);
+    return rc;
+}
+
+/* --- plans that pprun cannot run --- */
 
 /* Reports whether the unit after the first layer ahead is one, too. */
 static bool has_several_ahead(const struct pp_manifest *m)
