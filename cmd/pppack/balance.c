@@ -4,53 +4,15 @@
 #include "pppack.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "schedule/simulate/sim.h"
 
 /* The most steps that are simulated; they are evenly spread. */
 enum { MOST_STEPS = 256 };
 
 /* Bins are equal if the costliest is above the mean by 1 in so many. */
 enum { NEAR_MEAN = 512 };
-
-static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
-                           size_t *first)
-{
-    return pp_piece_sequences(&j->in->docs, j->first_document, q, first);
-}
-
-static double pairs(double length)
-{
-    return length * (length + 1) / 2;
-}
-
-size_t pack_n_sequences(const struct pack_job *j, const struct pp_piece *q)
-{
-    size_t first;
-    return sequences_of(j, q, &first);
-}
-
-struct pack_sequence pack_sequence(const struct pack_job *j,
-                                   const struct pp_piece *q, size_t k)
-{
-    size_t first, n = sequences_of(j, q, &first);
-    if (n == 1)
-        return (struct pack_sequence){q->padded, pairs(q->length)};
-    size_t length =
-        j->in->docs.first[first + k + 1] - j->in->docs.first[first + k];
-    return (struct pack_sequence){(uint32_t)pp_round_up(length, j->o->align),
-                                  pairs((double)length)};
-}
-
-double pack_cost(const struct pack_job *j, double tokens, double pairs)
-{
-    return j->o->balance.what == PACK_BALANCE_FLOPS
-               ? j->in->per_token * tokens + j->in->per_pair * pairs
-               : tokens;
-}
 
 static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
 {
@@ -116,144 +78,6 @@ static double find_imbalance(const struct pack_job *j)
         total += here;
     }
     return total > 0 ? most * (double)j->bins.n_bins / total : 1;
-}
-
-/* Adds a piece's attended pairs; it begins at position `at` of `total`. */
-static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
-                      int64_t total, int64_t at, double *out)
-{
-    const struct pp_piece *q = &j->pieces.piece[item];
-    size_t first, n = sequences_of(j, q, &first);
-    if (n == 1)
-        pp_slice_pairs(slices, total, at, q->length, out);
-    for (size_t s = first; n > 1 && s < first + n; s++) {
-        size_t length = j->in->docs.first[s + 1] - j->in->docs.first[s];
-        pp_slice_pairs(slices, total, at, (int64_t)length, out);
-        at += (int64_t)pp_round_up(length, j->o->align);
-    }
-}
-
-/* Measures the bins whose sequences have ranks of their own. The time of a bin
- * is that of its slowest rank: as if all ranks had as much. */
-static void measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
-                          struct pp_workloads *s)
-{
-    double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
-    size_t n = (size_t)j->o->mesh.cp;
-    for (size_t b = 0, at = 0; b < j->bins.n_bins; b++) {
-        memset(tokens, 0, n * sizeof *tokens);
-        memset(pairs, 0, n * sizeof *pairs);
-        at = pack_add_loads(j, b, at, tokens, pairs);
-        size_t slowest = pp_stage_slowest(c, tokens, pairs, n);
-        s->tokens[b] = tokens[slowest] * (double)n;
-        s->pairs[b] = pairs[slowest] * (double)n;
-    }
-}
-
-/* Appends the items of a piece to the items of its bin. */
-static void add_items(const struct pack_job *j, const struct pp_items *items,
-                      const struct pp_piece *q, struct pp_bin_items *to,
-                      int32_t *cu)
-{
-    size_t first, n = sequences_of(j, q, &first);
-    const struct pp_item *item;
-    for (size_t s = first; s < first + n; s++)
-        for (size_t k = pp_items_of(items, s, &item); k > 0; k--) {
-            cu[to->n + 1] = cu[to->n] + (int32_t)item++->rows;
-            to->n++;
-        }
-    to->rows = (uint32_t)cu[to->n];
-}
-
-/* Measures the items of an encoder in all bins. Ranks that have items of
- * several bins have as many of each, because nothing says which come together.
- */
-static void measure_items(struct pack_job *j, size_t encoder,
-                          struct pp_workloads *s)
-{
-    const struct pp_items *all =
-        &j->in->docs.items[pack_modality(j->in, encoder)];
-    int32_t *cu = pp_calloc(all->n + 1, sizeof *cu);
-    double bins;
-    size_t ranks =
-        pp_plan_item_ranks(pp_manifest_plan(&j->in->manifest), encoder, &bins);
-    for (size_t b = 0; b < j->bins.n_bins; b++) {
-        struct pp_bin_items items = {.cu_rows = cu};
-        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
-            add_items(j, all, &j->pieces.piece[j->bins.items[i]], &items, cu);
-        struct pp_item_share share = pp_items_largest(&items, ranks);
-        pp_workloads_set_items(s, b, pp_manifest_plan(&j->in->manifest),
-                               encoder, bins * share.rows,
-                               bins * share.squares);
-    }
-    free(cu);
-}
-
-void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                       struct pp_workloads *s)
-{
-    size_t n = j->bins.n_bins;
-    size_t slices = (size_t)j->in->manifest.graph.n_slices;
-    size_t counted =
-        slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->in->manifest)) : 0;
-    pp_workloads_init(s, n * slices, counted);
-    if (j->ranks) {
-        measure_ranks(j, c, s);
-        return;
-    }
-    for (size_t b = 0; b < n; b++) {
-        const uint32_t *item = j->bins.items + j->bins.first[b],
-                       *end = j->bins.items + j->bins.first[b + 1];
-        int64_t total = 0, at = 0;
-        for (const uint32_t *i = item; i < end; i++)
-            total += j->pieces.padded[*i];
-        pp_slice_tokens((int64_t)slices, total, s->tokens + b * slices);
-        for (; item < end; at += j->pieces.padded[*item++])
-            add_pairs(j, *item, (int64_t)slices, total, at,
-                      s->pairs + b * slices);
-    }
-    for (size_t e = 0; e < counted; e++)
-        measure_items(j, e, s);
-}
-
-/* The part of a step that one data-parallel rank runs. */
-struct dp_rank {
-    const struct pp_stage_costs *costs;
-    const struct pp_workloads *sizes;
-    size_t first, dp, n_bins;
-    const uint32_t *order; /* round of each microbatch, or NULL */
-};
-
-static double dp_rank_time(const void *ctx, struct pp_action a)
-{
-    const struct dp_rank *l = ctx;
-    if (!pp_is_compute(a.op) && !pp_is_send(a.op))
-        return 0;
-    size_t round = (size_t)a.microbatch;
-    if (l->order)
-        round = l->order[round];
-    size_t b = (l->first + round * l->dp) % l->n_bins;
-    size_t part = b * (size_t)l->costs->plan.graph->n_slices + (size_t)a.slice;
-    return pp_stage_time(l->costs, a, pp_workloads_at(l->sizes, part));
-}
-
-int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                       const struct pp_workloads *sizes, size_t first,
-                       const uint32_t *order, double *time)
-{
-    const struct pp_schedule *s = &j->in->manifest.schedule;
-    size_t dp = (size_t)j->in->manifest.mesh.dp;
-    *time = 0;
-    for (size_t k = 0; k < dp; k++) {
-        struct dp_rank rank = {c, sizes, first + k, dp, j->bins.n_bins, order};
-        struct pp_costs costs = {.time = dp_rank_time, .ctx = &rank};
-        struct pp_sim sim = {0};
-        if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t->err) != 0)
-            return -1;
-        *time = sim.makespan > *time ? sim.makespan : *time;
-        pp_sim_finish(&sim);
-    }
-    return 0;
 }
 
 /* Computes the mean time of a step. */

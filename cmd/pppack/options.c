@@ -120,27 +120,71 @@ static int parse_compat(struct tool *t, const struct tool_option *o,
     return i < 0 ? -1 : 0;
 }
 
-static int parse_shares(struct tool *t, const struct tool_option *o,
+/* --split: up to three shares. */
+static int parse_shares(struct tool *t, const struct tool_option *option,
                         const char *arg)
 {
-    struct pack_options *to = t->base;
-    (void)o;
-    to->parts_wanted = arg;
-    return pack_parse_shares(to);
+    struct pack_options *o = t->base;
+    double sum = 0;
+    (void)option;
+    if (pp_parse_reals(arg, "--split", 0, 1e9, o->shares, PACK_MAX_SHARES,
+                       &o->n_shares, &t->err))
+        return -1;
+    for (size_t i = 0; i < o->n_shares && i < PACK_MAX_SHARES; i++)
+        sum += o->shares[i];
+    if (o->n_shares > PACK_MAX_SHARES || sum <= 0)
+        return tool_usage(
+            t,
+            "--split: '%s' must be one to three positive numbers, such as "
+            "98,1,1",
+            arg);
+    return 0;
 }
 
-static int parse_modes(struct tool *t, const struct tool_option *o,
-                       const char *arg)
+/* --modes: numbers separated by commas. */
+static int parse_modes(struct tool *t, const struct tool_option *option,
+                       const char *s)
 {
-    (void)o;
-    return pack_parse_modes(t->base, arg);
+    struct pack_options *o = t->base;
+    char list[1024], *rest = list, *word;
+    (void)option;
+    if (snprintf(list, sizeof list, "%s", s) >= (int)sizeof list)
+        return tool_usage(t, "--modes: '%s' is too long", s);
+    o->input.has_modes = true;
+    while ((word = strsep(&rest, ","))) {
+        int64_t mode;
+        if (pp_parse_int(word, "--modes", INT8_MIN, INT8_MAX, &mode, &t->err) !=
+            0)
+            return -1;
+        o->input.modes[(uint8_t)mode] = true;
+    }
+    return 0;
 }
 
-static int parse_column(struct tool *t, const struct tool_option *o,
-                        const char *arg)
+/* --add-column: NAME=FILE. */
+static int parse_column(struct tool *t, const struct tool_option *option,
+                        const char *s)
 {
-    (void)o;
-    return pack_parse_column(t->base, arg);
+    struct pack_options *o = t->base;
+    static const enum pp_column takes[] = {
+        PP_COLUMN_LOGPROBS, PP_COLUMN_PREV_LOGPROBS, PP_COLUMN_REF_LOGPROBS,
+        PP_COLUMN_TOPK_IDS};
+    (void)option;
+    size_t n = strcspn(s, "=");
+    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
+        bool is_list = pp_columns[takes[i]].is_list;
+        const char *name = is_list ? "topk" : pp_columns[takes[i]].name;
+        if (strlen(name) != n || strncmp(s, name, n) || !s[n] || !s[n + 1])
+            continue;
+        if (o->input.column_files[takes[i]])
+            return tool_usage(t, "--add-column: '%s' is there twice", name);
+        o->input.column_files[takes[i]] = s + n + 1;
+        return 0;
+    }
+    return tool_usage(t,
+                      "--add-column: '%s' must be logprobs, prev_logprobs, "
+                      "ref_logprobs or topk, '=' and the name of a file",
+                      s);
 }
 
 #define AT(member) TOOL_AT(struct pack_options, member)
@@ -369,12 +413,32 @@ static int check_balance(const struct pack_options *o, int argc)
         (optind == argc || o->stats || o->input.from_lengths))
         return tool_usage(t, "--manifest - needs input files, and excludes "
                              "--stats and --lengths");
-    if (name && o->parts_wanted)
+    if (name && o->n_shares)
         return tool_usage(t, "--split and --manifest exclude each other: a "
                              "plan has one directory, which ppsched --data "
                              "adds");
     if (o->balance.what == PACK_BALANCE_FLOPS && !name)
         return tool_usage(t, "--balance flops needs --manifest");
+    return 0;
+}
+
+/* Checks --cp-sizes. */
+static int check_sizes(const struct pack_options *o)
+{
+    struct tool *t = o->t;
+    if (!o->mesh.sizes)
+        return 0;
+    if (o->mesh.cp < 2 || o->mesh.cp > PP_MOST_SIZED_RANKS)
+        return tool_usage(t,
+                          "--cp-sizes per-sequence: --cp must be 2 to %d, not "
+                          "'%" PRId64 "'",
+                          (int)PP_MOST_SIZED_RANKS, o->mesh.cp);
+    if (o->balance.what == PACK_BALANCE_NONE)
+        return tool_usage(t, "--cp-sizes per-sequence needs --balance tokens "
+                             "or flops");
+    if (o->mesh.fp8)
+        return tool_usage(t, "--cp-sizes per-sequence and --fp8 exclude each "
+                             "other: ranks have different numbers of tokens");
     return 0;
 }
 
@@ -438,7 +502,7 @@ static int check_packing(struct pack_options *o, int argc)
     if (!o->rule.packer)
         o->rule.packer = pp_packer_find("best");
     if (check_rule(o) != 0 || check_balance(o, argc) != 0 ||
-        pack_check_sizes(o) != 0)
+        check_sizes(o) != 0)
         return -1;
     if (optind == argc && isatty(STDIN_FILENO))
         return tool_usage(t, "standard input is a terminal; "

@@ -105,12 +105,11 @@ struct pack_options {
     const char *manifest_name;
     bool stats;
     const char *svg, *check;
-    const char *stats_of;     /* a packed directory to report on */
-    const char *realign;      /* a packed directory to pad anew */
-    const char *export_to;    /* format, or NULL */
-    const char *parts_wanted; /* --split, or NULL */
-    double shares[PACK_MAX_SHARES];
-    size_t n_shares;
+    const char *stats_of;           /* a packed directory to report on */
+    const char *realign;            /* a packed directory to pad anew */
+    const char *export_to;          /* format, or NULL */
+    double shares[PACK_MAX_SHARES]; /* --split */
+    size_t n_shares;                /* 0: not given */
 };
 
 /* The documents and the plan that the options name, and what the plan decides.
@@ -154,22 +153,14 @@ extern const struct tool_option pack_options[];
 int pack_read_options(struct pack_options *o, int argc,
                       char **argv) PP_MUST_USE;
 
-/* Parses --modes: numbers separated by commas. */
-int pack_parse_modes(struct pack_options *o, const char *s) PP_MUST_USE;
-
-/* Parses --add-column: NAME=FILE. */
-int pack_parse_column(struct pack_options *o, const char *s) PP_MUST_USE;
-
-/* Adds the columns of --add-column and --advantages to the documents. */
-int pack_add_columns(struct pack_input *in) PP_MUST_USE;
-
 /* Returns the folder for tokens that memory has no room for, beside the output.
  * The caller frees it. NULL after a failure. */
 char *pack_spill_folder(const struct pack_options *o) PP_MUST_USE;
 enum { PACK_SPILL_BYTES = 64 << 20 };
 
-/* Reads the operands, or standard input if there are none. */
-int pack_read(struct pack_input *in, int argc, char **argv);
+/* Reads the operands, or standard input if there are none, and adds the columns
+ * of options. */
+int pack_read(struct pack_input *in) PP_MUST_USE;
 
 /* Writes the directory, or its part j->part. */
 int pack_write(struct pack_job *j) PP_MUST_USE;
@@ -179,16 +170,13 @@ int pack_each_part(struct pack_job *j,
                    int (*act)(struct pack_job *)) PP_MUST_USE;
 
 /* Exports a packed directory to another format. */
-int pack_export(const struct pack_options *o, const char *dir) PP_MUST_USE;
+int pack_export(const struct pack_options *o) PP_MUST_USE;
 
 /* Does --realign. */
 int pack_realign(const struct pack_options *o) PP_MUST_USE;
 
 /* Does --check. */
 int pack_check(const struct pack_options *o) PP_MUST_USE;
-
-/* Parses --split. */
-int pack_parse_shares(struct pack_options *o) PP_MUST_USE;
 
 /* Reads --manifest, and takes missing settings from it. */
 int pack_manifest_read(struct pack_input *in) PP_MUST_USE;
@@ -220,16 +208,6 @@ static inline enum pp_modality pack_modality(const struct pack_input *in,
                                 : PP_MODALITY_IMAGES);
 }
 
-/* The numbers of items and rows of a stream, and most rows of a bin. */
-struct pack_stream_figures {
-    uint64_t items, rows, max_rows;
-};
-
-/* Prints the figures of a stream as members of a JSON object, with a comma
- * before or behind each. both: the data have images and audio. */
-void pack_print_stream(FILE *f, enum pp_modality m, bool both,
-                       const struct pack_stream_figures *n, bool before);
-
 /* Fails if the documents have images and audio, and the plan not an encoder for
  * each. */
 int pack_check_streams(struct pack_input *in) PP_MUST_USE;
@@ -256,9 +234,6 @@ struct pack_sequence pack_sequence(const struct pack_job *j,
 /* Returns the cost of tokens and pairs, in what is balanced. */
 double pack_cost(const struct pack_job *j, double tokens, double pairs);
 
-/* Checks --cp-sizes. */
-int pack_check_sizes(const struct pack_options *o) PP_MUST_USE;
-
 /* Does --cp-sizes, and computes its figures. The bins are final. */
 int pack_place(struct pack_job *j, struct pack_figures *f) PP_MUST_USE;
 
@@ -283,6 +258,16 @@ int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
 
 /* Orders the microbatches of each step, if there is a schedule. */
 int pack_order(struct pack_job *j) PP_MUST_USE;
+
+/* Returns the noun for pieces, in the plural: pairs stay whole, groups of
+ * responses do not. */
+const char *pack_noun(const struct pack_job *j);
+
+/* Notes what was cut or dropped, and what trains nothing. */
+void pack_note(struct pack_job *j);
+
+/* Prints counts, efficiency and the lower bound as JSON. */
+int pack_print_stats(struct pack_job *j) PP_MUST_USE;
 
 /* Says in a line what a packed directory holds, draws it with --svg, and with
  * json prints figures. */

@@ -7,27 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/num.h"
 #include "pppack.h"
-
-int pack_check_sizes(const struct pack_options *o)
-{
-    struct tool *t = o->t;
-    if (!o->mesh.sizes)
-        return 0;
-    if (o->mesh.cp < 2 || o->mesh.cp > PP_MOST_SIZED_RANKS)
-        return tool_usage(t,
-                          "--cp-sizes per-sequence: --cp must be 2 to %d, not "
-                          "'%" PRId64 "'",
-                          (int)PP_MOST_SIZED_RANKS, o->mesh.cp);
-    if (o->balance.what == PACK_BALANCE_NONE)
-        return tool_usage(t, "--cp-sizes per-sequence needs --balance tokens "
-                             "or flops");
-    if (o->mesh.fp8)
-        return tool_usage(t, "--cp-sizes per-sequence and --fp8 exclude each "
-                             "other: ranks have different numbers of tokens");
-    return 0;
-}
 
 /* Checks that the documents are tokens alone, and that the plan has as many
  * ranks as the sequences get. */
@@ -50,23 +30,6 @@ static int check_ranks(struct pack_job *j)
                    "sequences would be placed on %" PRId64
                    "; give both the same --cp",
                    j->o->manifest_name, m->mesh.cp, j->o->mesh.cp);
-}
-
-size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
-                      double *tokens, double *pairs)
-{
-    for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
-        const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
-        for (size_t k = 0; k < pack_n_sequences(j, q); k++, at++) {
-            struct pack_sequence of = pack_sequence(j, q, k);
-            struct pp_rank_range r = j->ranks[at];
-            for (int n = r.first; n < r.first + r.n; n++) {
-                tokens[n] += (double)of.padded / r.n;
-                pairs[n] += of.pairs / r.n;
-            }
-        }
-    }
-    return at;
 }
 
 /* Measures how even the ranks are. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* read - reads documents, or their lengths, from files and standard
- * input. */
+/* read - reads documents, or their lengths, from files and standard input, and
+ * columns for them. */
 #include "pppack.h"
 
 #include <errno.h>
@@ -55,22 +55,6 @@ static int read_documents(struct pack_input *in, FILE *f)
     return pp_jsonl_read(&reader, f, &in->docs, &in->t->err);
 }
 
-int pack_parse_modes(struct pack_options *o, const char *s)
-{
-    char list[1024], *rest = list, *word;
-    if (snprintf(list, sizeof list, "%s", s) >= (int)sizeof list)
-        return tool_usage(o->t, "--modes: '%s' is too long", s);
-    o->input.has_modes = true;
-    while ((word = strsep(&rest, ","))) {
-        int64_t mode;
-        if (pp_parse_int(word, "--modes", INT8_MIN, INT8_MAX, &mode,
-                         &o->t->err) != 0)
-            return -1;
-        o->input.modes[(uint8_t)mode] = true;
-    }
-    return 0;
-}
-
 static int read_indexed(struct pack_input *in, const char *name,
                         size_t prefix_bytes)
 {
@@ -106,18 +90,15 @@ static int read_packed(struct pack_input *in, const char *dir)
 /* Reads a file or standard input, line by line. */
 static int read_lines(struct pack_input *in, const char *name)
 {
-    bool is_dash = !strcmp(name, "-");
-    FILE *f = is_dash ? stdin : fopen(name, "re");
-    in->name = is_dash ? "standard input" : name;
+    FILE *f = tool_open_input(in->t, &name);
+    in->name = name;
     if (!f)
-        return pp_fail(&in->t->err, PP_EXIT_INPUT, "%s: %s", name,
-                       strerror(errno));
+        return -1;
     int rc = in->o->input.from_lengths
                  ? pp_lengths_read(in->name, f, &in->docs, show_read, in,
                                    &in->t->err)
                  : read_documents(in, f);
-    if (!is_dash)
-        fclose(f);
+    tool_close_input(f);
     return rc;
 }
 
@@ -274,17 +255,44 @@ static int read_processor(struct pack_input *in)
     return 0;
 }
 
-int pack_read(struct pack_input *in, int argc, char **argv)
+/* Adds the columns of --add-column and --advantages to the documents. */
+static int add_columns(struct pack_input *in)
+{
+    if (in->o->input.baseline >= 0 &&
+        pp_documents_add_advantages(
+            &in->docs, (enum pp_baseline)in->o->input.baseline, &in->t->err))
+        return -1;
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        const char *name = in->o->input.column_files[c];
+        if (!name)
+            continue;
+        FILE *f = fopen(name, "re");
+        if (!f)
+            return pp_fail(&in->t->err, PP_EXIT_INPUT, "%s: %s", name,
+                           strerror(errno));
+        tool_progress(in->t, "reading %s", name);
+        int rc = pp_columns[c].is_list
+                     ? pp_top_k_scores_read(name, f, &in->docs, &in->t->err)
+                     : pp_token_scores_read(name, f, (enum pp_column)c,
+                                            &in->docs, &in->t->err);
+        fclose(f);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
+int pack_read(struct pack_input *in)
 {
     glob_t g = {0};
     char dash[] = "-", *only_dash[] = {dash};
     prepare(in);
     int rc = read_processor(in);
-    for (int i = optind; i < argc && rc == 0; i++)
-        rc = expand(in, argv[i], &g);
+    for (int i = optind; i < in->t->argc && rc == 0; i++)
+        rc = expand(in, in->t->argv[i], &g);
     if (rc == 0)
-        rc = optind == argc ? read_all(in, only_dash, 1)
-                            : read_all(in, g.gl_pathv, g.gl_pathc);
+        rc = optind == in->t->argc ? read_all(in, only_dash, 1)
+                                   : read_all(in, g.gl_pathv, g.gl_pathc);
     globfree(&g);
-    return rc;
+    return rc ? -1 : add_columns(in);
 }

@@ -4,7 +4,7 @@
 #include "pppack.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
-#include "base/num.h"
 #include "data/packed/packed.h"
 #include "manifest/config_json.h"
 #include "cost/step.h"
@@ -73,23 +72,6 @@ int pack_write(struct pack_job *j)
     return rc;
 }
 
-int pack_parse_shares(struct pack_options *o)
-{
-    double sum = 0;
-    if (pp_parse_reals(o->parts_wanted, "--split", 0, 1e9, o->shares,
-                       PACK_MAX_SHARES, &o->n_shares, &o->t->err))
-        return -1;
-    for (size_t i = 0; i < o->n_shares && i < PACK_MAX_SHARES; i++)
-        sum += o->shares[i];
-    if (o->n_shares > PACK_MAX_SHARES || sum <= 0)
-        return tool_usage(
-            o->t,
-            "--split: '%s' must be one to three positive numbers, such as "
-            "98,1,1",
-            o->parts_wanted);
-    return 0;
-}
-
 /* Returns the first document of part k by Megatron's rule: the sum of the
  * earlier shares of 1, times the number of documents, rounded to even. */
 static size_t part_boundary(const struct pack_job *j, size_t k)
@@ -132,10 +114,10 @@ int pack_each_part(struct pack_job *j, int (*act)(struct pack_job *))
     return 0;
 }
 
-int pack_export(const struct pack_options *o, const char *dir)
+int pack_export(const struct pack_options *o)
 {
     struct pp_packed p;
-    if (pp_packed_open(dir, &p, &o->t->err) != 0)
+    if (pp_packed_open(o->t->argv[optind], &p, &o->t->err) != 0)
         return -1;
     const struct pp_packed_ranks ranks = {
         .cp = tool_given(o->t, "cp") ? (uint32_t)o->mesh.cp : 0,

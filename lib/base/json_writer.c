@@ -91,6 +91,26 @@ void pp_json_end(struct pp_json_writer *w)
     putc(w->open[w->depth].close, w->f);
 }
 
+struct pp_json_writer pp_json_line(FILE *f)
+{
+    struct pp_json_writer w = {.f = f};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    return w;
+}
+
+struct pp_json_writer pp_json_lines(FILE *f)
+{
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    return w;
+}
+
+void pp_json_finish(struct pp_json_writer *w)
+{
+    pp_json_end(w);
+    putc('\n', w->f);
+}
+
 void pp_json_break(struct pp_json_writer *w)
 {
     w->line = true;

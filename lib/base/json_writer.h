@@ -32,6 +32,12 @@ struct pp_json_writer {
     } open[8]; /* nesting may be as deep as this */
 };
 
+/* Begin a document, which is an object: on one line, or on a line for each
+ * member, with two spaces in front. finish closes it and ends the line. */
+struct pp_json_writer pp_json_line(FILE *f);
+struct pp_json_writer pp_json_lines(FILE *f);
+void pp_json_finish(struct pp_json_writer *w);
+
 void pp_json_object(struct pp_json_writer *w, const char *key,
                     enum pp_json_lines lines);
 void pp_json_array(struct pp_json_writer *w, const char *key,
