@@ -55,8 +55,16 @@ microbatches() {
     esac
 }
 
-# plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE: prints a manifest. The model has
-# about one layer for each stage.
+# adapters WHAT: prints options of ppsplit.
+adapters() {
+    case $1 in
+    adapters) echo --lora rank=2,targets=q_proj+o_proj ;;
+    ends) echo --lora rank=2,targets=k_proj,saved=embed_tokens+lm_head ;;
+    esac
+}
+
+# plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE WHAT: prints a manifest. The model
+# has about one layer for each stage.
 plan() {
     local kind chunks placement stages n search=()
     IFS=: read -r kind chunks placement <<<"$1"
@@ -65,7 +73,7 @@ plan() {
     n=$((stages < 4 ? 4 : stages))
     # shellcheck disable=SC2046
     ppsplit -q -p "$2" -c "$chunks" --placement "$placement" --recompute "$7" \
-        $(layers "$3" $n $stages) "model-$5-$4-$n" |
+        $(layers "$3" $n $stages) $(adapters "$8") "model-$5-$4-$n" |
         ppsched -q -s "$kind" -m "$(microbatches "$kind" "$2")" --depth "$6" \
             "${search[@]}"
 }
@@ -102,12 +110,12 @@ values() { awk '{ for (i = 1; i <= NF; i++) print i, $i }' "$1" | sort -u; }
 }
 
 @test "every row of the cover computes the same as one rank" {
-    local way ranks how data head model dtype depth mode
-    while read -r way ranks how data head model dtype depth mode; do
-        plan "$way" "$ranks" "$how" "$head" "$model" "$depth" "$mode" >plan.json
+    local way ranks how data head model dtype depth mode what
+    while read -r way ranks how data head model dtype depth mode what; do
+        plan "$way" "$ranks" "$how" "$head" "$model" "$depth" "$mode" "$what" >plan.json
         pprun --verify --init 1 --data "$data" --dtype "$dtype" plan.json \
             >table || {
-            echo "$way $ranks $how $data $head $model $dtype $depth $mode:"
+            echo "$way $ranks $how $data $head $model $dtype $depth $mode $what:"
             cat table
             return 1
         }
