@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The search of -s auto, and the lower bound of a schedule, both within the
- * limit of --memory. */
+/* The search of -s auto, offloading, and the lower bound of a schedule, within
+ * the limit of --memory. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "ppsched.h"
+#include "schedule/offload/offload.h"
 #include "schedule/search/search.h"
 
 /* --- the lower bound --- */
@@ -90,10 +91,97 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
     fill_copies(p, &room, &copy);
     int rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
                                   &room, reached, p->options.seconds, b, err);
+    /* It may exceed the makespan in the last bits, as sums run in another
+     * order. */
+    if (!rc && b->makespan > reached)
+        b->makespan = reached;
     free(limit);
     free(load);
     free(copy);
     return rc ? -1 : 0;
+}
+
+/* --- --offload auto: which activations leave for the host --- */
+
+/* In bytes a rank also holds messages and gradients, which follow from the
+ * rows: then the room is lowered by what is too much, several times. */
+enum { MAX_TRIES = 12 };
+
+/* Lowers the room of each rank by the bytes by which its plan is too large. */
+static int tighten(const struct ppsched *p, const struct pp_schedule *s,
+                   double *room, bool *fits, struct pp_err *err)
+{
+    *fits = true;
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        struct pp_memory m;
+        if (pp_memory_plan(s, r, p->costs.sizes, &m, err))
+            return -1;
+        double over = (double)m.arena_bytes +
+                      (double)ppsched_fixed_bytes(p, s, r) -
+                      (double)p->options.memory;
+        pp_memory_finish(&m);
+        if (over > 0) {
+            room[r] -= over;
+            *fits = false;
+        }
+    }
+    return 0;
+}
+
+/* Replaces *s by the order with copies that fits. */
+static int offload_within(struct ppsched *p, struct pp_schedule *s,
+                          const double *load, double *room, struct pp_err *err)
+{
+    const struct pp_offload_options o = {&p->costs.costs, load, room};
+    bool fits = false;
+    for (int i = 0; i < MAX_TRIES && !fits; i++) {
+        struct pp_schedule woven;
+        pp_schedule_copy(s, &woven);
+        int rc = pp_offload(&woven, &o, err);
+        fits = p->options.slots > 0;
+        if (!rc && !fits)
+            rc = tighten(p, &woven, room, &fits, err);
+        if (rc || !fits) {
+            pp_schedule_finish(&woven);
+            if (rc)
+                return -1;
+            continue;
+        }
+        pp_schedule_finish(s);
+        *s = woven;
+    }
+    return fits ? 0
+                : pp_fail(err, PP_EXIT_NO,
+                          "no way to offload activations was found that fits");
+}
+
+int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
+                    struct pp_err *err)
+{
+    const struct ppsched_options *o = &p->options;
+    const struct pp_graph *g = s->graph;
+    if (g->n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--offload: there are %d slices, whose keys and values "
+                       "others read",
+                       g->n_slices);
+    if (!o->slots && !p->costs.sized)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--memory: the stages have no sizes; give the limit in "
+                       "slots, with --max-in-flight");
+    double *load = pp_calloc((size_t)g->n_stages, sizeof *load);
+    double *room = pp_calloc((size_t)g->n_rows, sizeof *room);
+    for (int i = 0; i < g->n_stages; i++)
+        load[i] =
+            o->slots
+                ? 1
+                : (double)(p->costs.sizes[i].act_i + p->costs.sizes[i].act_w);
+    for (int r = 0; r < g->n_rows; r++)
+        room[r] = o->slots ? (double)o->slots : ppsched_room(p, r);
+    int rc = offload_within(p, s, load, room, err);
+    free(load);
+    free(room);
+    return rc;
 }
 
 /* --- auto --- */
@@ -229,7 +317,7 @@ static int shrink(struct ppsched *p, bool in_bytes, struct pp_err *err)
     return 0;
 }
 
-/* --- offloading --- */
+/* --- a search with offloading --- */
 
 /* An order to add copies to. */
 struct start_order {

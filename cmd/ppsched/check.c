@@ -104,7 +104,6 @@ static int print_all(struct ppsched *p, FILE *f)
 /* Prints the verdict of a valid schedule, and its cost beside the bound. */
 static int print_json(struct ppsched *p, FILE *f)
 {
-    struct pp_json_writer w = {.f = f, .indent = 2};
     const struct pp_schedule *s = p->schedule;
     struct pp_bound bound;
     struct pp_sim sim;
@@ -112,7 +111,7 @@ static int print_json(struct ppsched *p, FILE *f)
         return -1;
     int rc = ppsched_bound(p, sim.makespan, &bound);
     if (!rc) {
-        pp_json_object(&w, NULL, PP_JSON_BROKEN);
+        struct pp_json_writer w = pp_json_lines(f);
         pp_json_bool(&w, "valid", true);
         pp_json_bool(&w, "canonical", pp_schedule_is_canonical(s));
         pp_json_int(&w, "ranks", s->graph->n_rows);
@@ -122,8 +121,7 @@ static int print_json(struct ppsched *p, FILE *f)
         pp_json_real(&w, "makespan", sim.makespan);
         pp_json_real(&w, "bubble", sim.bubble);
         ppsched_print_bound(&w, &sim, &bound);
-        pp_json_end(&w);
-        putc('\n', f);
+        pp_json_finish(&w);
     }
     pp_sim_finish(&sim);
     return rc;

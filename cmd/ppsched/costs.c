@@ -2,13 +2,12 @@
 /* The cost of each action and the sizes of buffers, from the stages of the
  * manifest and the sizes of the microbatches, or from --cost and --comm. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/num.h"
 #include "cost/workloads.h"
+#include "model/vision.h"
 #include "ppsched.h"
 
 /* Tokens of a microbatch if nothing gives its size. */
@@ -66,14 +65,77 @@ static void measure_microbatches(struct ppsched *p)
     c->max_seqlen = p->packed.max_seqlen;
 }
 
+/* --- the items of encoders: images, or clips of audio --- */
+
+/* Returns whether the items of the data are known, not only the items that the
+ * plan assumes. */
+static bool knows_data(const struct ppsched *p)
+{
+    return (p->data || p->manifest.has_data) && p->costs.max_tokens > 0;
+}
+
+/* Returns the items of the largest microbatch of the data. */
+static struct pp_image_load images_of_data(const struct ppsched *p,
+                                           size_t encoder)
+{
+    struct pp_image_load v =
+        pp_plan_images(pp_manifest_plan(&p->manifest), encoder);
+    v.n_images = p->costs.data.items[encoder].n;
+    v.seq_len = p->costs.max_tokens;
+    if (p->costs.data.items[encoder].rows) { /* one of all rows on each rank */
+        v.n_images = v.makers;
+        v.lanes = 1;
+    }
+    return v;
+}
+
+/* Returns the rows of an item, as they are or as the plan assumes. */
+static size_t rows_of(const struct ppsched *p, size_t encoder)
+{
+    size_t most = p->costs.data.items[encoder].rows;
+    return most ? most : (size_t)p->manifest.microbatch.items[encoder].rows;
+}
+
+size_t ppsched_most_features(const struct ppsched *p, size_t encoder)
+{
+    bool known = knows_data(p);
+    const struct pp_image_load v =
+        known ? images_of_data(p, encoder)
+              : pp_plan_images(pp_manifest_plan(&p->manifest), encoder);
+    size_t rows = known ? rows_of(p, encoder)
+                        : (size_t)p->manifest.microbatch.items[encoder].rows;
+    bool more = encoder == 0 && p->manifest.model.class_feature;
+    return pp_vision_rank_images(&v) *
+           (rows / pp_plan_merge(pp_manifest_plan(&p->manifest), encoder) +
+            more);
+}
+
+/* Returns what to multiply the bytes of a unit by. Bytes of an encoder are for
+ * the items that the plan assumed, but the data may have more or fewer. */
+static double items_scale(const struct ppsched *p, size_t unit)
+{
+    size_t e = pp_plan_encoder_of(pp_manifest_plan(&p->manifest), unit);
+    if (e == PP_MAX_ENCODERS || !knows_data(p))
+        return 1;
+    const struct pp_item_counts items = p->manifest.microbatch.items[e];
+    if (!items.n)
+        return 1;
+    const struct pp_image_load plan = pp_plan_images(
+                                   pp_manifest_plan(&p->manifest), e),
+                               data = images_of_data(p, e);
+    return pp_vision_rate(&data, rows_of(p, e)) /
+           pp_vision_rate(&plan, (size_t)items.rows);
+}
+
+/* --- sizes --- */
+
 /* Returns the bytes of a block of a unit for each row. */
 static double unit_act_rate(const struct ppsched *p,
                             const struct pp_plan_stage *stage, size_t i,
                             int block)
 {
     const struct pp_plan_unit *u = &p->manifest.model.units[i];
-    return pp_plan_act_bytes(u, stage->recompute)[block] *
-           ppsched_items_scale(p, i);
+    return pp_plan_act_bytes(u, stage->recompute)[block] * items_scale(p, i);
 }
 
 /* Returns the bytes of a block of a stage for each row. */
@@ -109,15 +171,14 @@ static double out_rate(const struct ppsched *p, int s)
     const struct pp_manifest *m = &p->manifest;
     const struct pp_plan_stage *stage = &m->stages[s];
     size_t end = stage->first_unit + stage->n_units;
-    double sum =
-        stage->costs.out_bytes * (end ? ppsched_items_scale(p, end - 1) : 1);
+    double sum = stage->costs.out_bytes * (end ? items_scale(p, end - 1) : 1);
     size_t last = end ? pp_plan_encoder_of(pp_manifest_plan(m), end - 1)
                       : PP_MAX_ENCODERS;
     for (size_t e = 0; last < PP_MAX_ENCODERS && e < last; e++) {
         size_t unit = m->components[e].first_unit + m->components[e].n_units;
         if (unit > stage->first_unit)
             sum += m->model.units[unit - 1].costs.out_bytes *
-                   ppsched_items_scale(p, unit - 1);
+                   items_scale(p, unit - 1);
     }
     return sum;
 }
@@ -134,8 +195,7 @@ static size_t held_bytes(const struct ppsched *p, int s, size_t rows)
         stage->first_unit + stage->n_units <= c[2].first_unit)
         return 0;
     size_t unit = c[1].first_unit - 1;
-    double rate =
-        m->model.units[unit].costs.out_bytes * ppsched_items_scale(p, unit);
+    double rate = m->model.units[unit].costs.out_bytes * items_scale(p, unit);
     return pp_line_bytes(
         pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows));
 }
@@ -179,7 +239,7 @@ static size_t workspace_of(const struct ppsched *p, int s, struct stage_rows r,
         const struct pp_plan_unit *u =
             &p->manifest.model.units[stage->first_unit + i];
         struct pp_workspace w = u->workspace;
-        w.token *= ppsched_items_scale(p, stage->first_unit + i) * n /
+        w.token *= items_scale(p, stage->first_unit + i) * n /
                    pp_mesh_sharers(&p->manifest.mesh);
         const struct pp_plan_mode *mode = pp_plan_mode(u, stage->recompute);
         if (mode)
@@ -373,7 +433,8 @@ static int init_given(struct ppsched *p)
     return 0;
 }
 
-int ppsched_costs_init(struct ppsched *p)
+/* Fills p->costs from the options, the manifest and the packed data. */
+static int init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     c->graph = &p->manifest.graph;
@@ -391,7 +452,9 @@ int ppsched_costs_init(struct ppsched *p)
         c->precision = &pp_precisions[0];
     c->backend = pp_backend_of(c->precision, !p->manifest.model.gpu);
     measure_microbatches(p);
-    ppsched_count_items(p);
+    c->data = p->data ? pp_plan_data_of(pp_manifest_plan(&p->manifest),
+                                        &p->packed, p->data)
+                      : p->manifest.data;
     set_sizes(p);
     c->costs = pp_step_costs(&c->step);
     if (!pp_stage_costs_known(&c->step.costs) || p->options.has_cost)
@@ -401,6 +464,42 @@ int ppsched_costs_init(struct ppsched *p)
     return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
                ? init_given(p)
                : 0;
+}
+
+static int check_ranks(struct ppsched *p)
+{
+    struct pp_err *err = &p->tool->err;
+    return pp_packed_check_mesh(&p->packed, p->manifest.mesh.cp, err)
+               ? pp_fail_at(err, "%s: ", p->data)
+               : 0;
+}
+
+/* Fails if the data have images and audio, and the plan not an encoder for
+ * each. */
+static int check_streams(struct ppsched *p)
+{
+    const struct pp_packed_stream *s = p->packed.streams;
+    if (!pp_stream_exists(&s[PP_MODALITY_IMAGES]) ||
+        !pp_stream_exists(&s[PP_MODALITY_AUDIO]) ||
+        pp_plan_encoders(pp_manifest_plan(&p->manifest)) == PP_MAX_ENCODERS)
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "%s: has images and audio, but the plan does not have an "
+                   "encoder for each",
+                   p->data);
+}
+
+int ppsched_open_costs(struct ppsched *p)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->costs.graph)
+        return 0;
+    if (p->data && (pp_packed_open(p->data, &p->packed, err) ||
+                    check_ranks(p) || check_streams(p)))
+        return -1;
+    if (p->data && p->packed.n_bins == 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: has no microbatches", p->data);
+    return init(p);
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)

@@ -2,7 +2,6 @@
 /* Pictures of one schedule: -t, --svg and --trace. All show it at its channel
  * depth, as pprun would run it. */
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -83,17 +82,6 @@ static double limit_of(const struct ppsched *p, int rank)
                           ppsched_fixed_bytes(p, p->schedule, rank));
 }
 
-/* Fills the bound. It may exceed the makespan in the last bits, as sums run in
- * another order. */
-static int find_bound(struct ppsched *p, struct ppsched_view *v)
-{
-    struct pp_bound b = {0};
-    if (ppsched_bound(p, v->sim.makespan, &b))
-        return -1;
-    v->bound = b.makespan < v->sim.makespan ? b.makespan : v->sim.makespan;
-    return 0;
-}
-
 /* Fills the memory over the view's spans. */
 static int find_curves(struct ppsched *p, struct ppsched_view *v)
 {
@@ -119,14 +107,16 @@ int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
 {
     const struct pp_schedule *s = p->schedule;
     struct pp_err *err = &p->tool->err;
+    struct pp_bound bound;
     *v = (struct ppsched_view){0};
     if (ppsched_memory(p, NULL) ||
         pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err))
         return -1;
     pp_messages_find(s, v->sim.rows, &p->costs.costs, s->channel_depth,
                      &v->messages);
-    if (find_bound(p, v))
+    if (ppsched_bound(p, v->sim.makespan, &bound))
         return -1;
+    v->bound = bound.makespan;
     return find_curves(p, v);
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* --export: writes PyTorch's files. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "ppsched.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* --import: a schedule that another program wrote, or that was run. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -40,12 +39,6 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
     int rc = pp_manifest_set_stages(&p->manifest, NULL, &mesh, g, stages, err);
     free(stages);
     return rc;
-}
-
-const char *ppsched_import_name(const struct ppsched *p)
-{
-    return strcmp(p->options.import, "-") ? p->options.import
-                                          : "standard input";
 }
 
 /* Checks the rows and adds messages if there are none. Tells all faults and

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* options - the options of ppsched, and their combinations. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -178,6 +177,11 @@ const struct tool_option ppsched_option_table[] = {
 bool ppsched_is_auto(const struct ppsched_options *o)
 {
     return o->kind && !strcmp(o->kind, "auto");
+}
+
+bool ppsched_is_each(const struct ppsched_options *o)
+{
+    return o->without && !strcmp(o->without, "each");
 }
 
 static int check_dialect(struct tool *t, const struct ppsched_options *o)

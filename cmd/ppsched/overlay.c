@@ -4,7 +4,6 @@
  * If the plan is not in seconds, its unit is scaled so that all its compute
  * actions together take the measured time. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "manifest/trace_json.h"
 #include "ppsched.h"

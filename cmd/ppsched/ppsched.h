@@ -83,6 +83,9 @@ struct ppsched_options {
 /* Reports if -s is auto, which searches instead of following a rule. */
 bool ppsched_is_auto(const struct ppsched_options *o);
 
+/* Reports if --without-rank is each. */
+bool ppsched_is_each(const struct ppsched_options *o);
+
 extern const struct tool_option ppsched_option_table[];
 
 /* Reads the command line into *o. Returns 0, or -1 if the run is over: help was
@@ -111,7 +114,7 @@ struct ppsched_costs {
     struct pp_step step;
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
-    struct pp_plan_data data;      /* see ppsched_count_items */
+    struct pp_plan_data data;      /* of the data, or the manifest's */
     struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
@@ -140,19 +143,8 @@ struct ppsched {
     struct ppsched_costs costs;
 };
 
-/* Fails if the data have images and audio, and the plan not an encoder for
- * each. */
-int ppsched_check_streams(struct ppsched *p) PP_MUST_USE;
-
-/* Fills costs.items from the data, or from the manifest without them. */
-void ppsched_count_items(struct ppsched *p);
-
 /* Returns the most features that a rank of an encoder makes in an action. */
 size_t ppsched_most_features(const struct ppsched *p, size_t encoder);
-
-/* Returns what to multiply the bytes of a unit by. Bytes of an encoder are for
- * the items that the plan assumed, but the data may have more or fewer. */
-double ppsched_items_scale(const struct ppsched *p, size_t unit);
 
 /* Returns the mesh of the ranks that play a row. */
 struct pp_mesh ppsched_mesh(const struct ppsched *p, int row);
@@ -160,8 +152,9 @@ struct pp_mesh ppsched_mesh(const struct ppsched *p, int row);
 /* Returns the trainer of the plan. */
 const struct pp_trainer *ppsched_trainer(const struct ppsched *p);
 
-/* Fills p->costs from the options, the manifest and the packed data. */
-int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
+/* Opens the data and fills p->costs from the options, the manifest and the
+ * data, once. Needs stages and a number of microbatches. */
+int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);
 
 /* Returns the most slots that a rank keeps alive. A slice is its part of one.
@@ -198,15 +191,9 @@ int ppsched_refuse_faults(struct ppsched *p, bool in_rows);
  * part that runs for -t. messages: it has messages. */
 int ppsched_tell_stuck(struct ppsched *p, bool messages) PP_MUST_USE;
 
-/* Notes the smallest change that makes the file valid, if one is found. */
-int ppsched_tell_mend(struct ppsched *p) PP_MUST_USE;
-
 /* Prints what --check --json has of a file that is not valid, and turns the
  * error of the run into its exit status. Does nothing after other errors. */
 void ppsched_refused_json(struct ppsched *p);
-
-/* Opens the data and fills the costs, once. */
-int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
 
 /* Returns true if --check judges the messages of a CSV file by PyTorch's
  * transport, because no --semantics is given. */
@@ -315,9 +302,6 @@ int ppsched_reroute(struct ppsched *p) PP_MUST_USE;
 /* Prints what --without-rank each has: the step and the memory without each of
  * the ranks. */
 int ppsched_each(struct ppsched *p, FILE *f) PP_MUST_USE;
-
-/* Reports if --without-rank is each. */
-bool ppsched_is_each(const struct ppsched_options *o);
 
 /* Sets *yes if every rank keeps to --memory with schedule s, as far as bytes
  * are limited. ctx is a struct ppsched; p->schedule is not read. */

@@ -10,11 +10,6 @@
 #include "schedule/check/check.h"
 #include "schedule/reroute/reroute.h"
 
-bool ppsched_is_each(const struct ppsched_options *o)
-{
-    return o->without && !strcmp(o->without, "each");
-}
-
 /* Refuses plans whose lanes cannot play lists of their own. */
 static int check_plan(const struct ppsched *p)
 {
@@ -294,8 +289,7 @@ static void print_json(const struct ppsched *p, const struct loss *whole,
                        const struct loss *losses, FILE *f)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
-    struct pp_json_writer w = {.f = f, .indent = 2};
-    pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    struct pp_json_writer w = pp_json_lines(f);
     pp_json_object(&w, "whole", PP_JSON_INLINE);
     print_loss(&w, whole, whole);
     pp_json_end(&w);
@@ -310,8 +304,7 @@ static void print_json(const struct ppsched *p, const struct loss *whole,
         pp_json_end(&w);
     }
     pp_json_end(&w);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
 }
 
 /* Without data all microbatches are alike, and so are the ranks of a row: one

@@ -75,11 +75,9 @@ static void print_times(const struct ppsched *p, struct pp_json_writer *w,
 void ppsched_print_bound(struct pp_json_writer *w, const struct pp_sim *sim,
                          const struct pp_bound *b)
 {
-    /* The bound may exceed the makespan in the last bits, as sums run in
-     * another order. */
-    double bound = b->makespan < sim->makespan ? b->makespan : sim->makespan;
-    pp_json_real(w, "lower_bound", bound);
-    pp_json_real(w, "gap", bound > 0 ? sim->makespan / bound - 1 : 0);
+    pp_json_real(w, "lower_bound", b->makespan);
+    pp_json_real(w, "gap",
+                 b->makespan > 0 ? sim->makespan / b->makespan - 1 : 0);
     pp_json_string(w, "bound_rule", b->rule);
 }
 
@@ -191,8 +189,7 @@ int ppsched_stats(struct ppsched *p, FILE *f)
         ppsched_strict(p, &strict) || ppsched_bound(p, sim.makespan, &bound)) {
         rc = -1;
     } else {
-        struct pp_json_writer w = {.f = f, .indent = 2};
-        pp_json_object(&w, NULL, PP_JSON_BROKEN);
+        struct pp_json_writer w = pp_json_lines(f);
         print_shape(p, &w);
         print_times(p, &w, &sim, &at, strict);
         ppsched_print_bound(&w, &sim, &bound);
@@ -200,8 +197,7 @@ int ppsched_stats(struct ppsched *p, FILE *f)
         print_memory(p, &w, bytes);
         pp_json_uint(&w, "messages", sim.n_messages);
         print_channels(p, &w);
-        pp_json_end(&w);
-        putc('\n', f);
+        pp_json_finish(&w);
     }
     pp_sim_finish(&sim);
     pp_sim_finish(&at);

@@ -4,12 +4,19 @@
  * runs. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "ppsched.h"
 #include "schedule/check/stuck.h"
 
 enum { POSITION_TEXT = 64 };
+
+const char *ppsched_import_name(const struct ppsched *p)
+{
+    return strcmp(p->options.import, "-") ? p->options.import
+                                          : "standard input";
+}
 
 /* Writes a place of the file with a colon before: ":3:17", or ":3" if the line
  * as a whole is meant, or nothing. */
@@ -41,32 +48,6 @@ static struct pp_text_place fault_place(const struct ppsched *p,
     size_t column = f->place == PP_NO_PLACE ? 0 : f->place;
     return in_rows ? place_of(p, f->row, f->place)
                    : (struct pp_text_place){(size_t)f->row + 1, column};
-}
-
-int ppsched_refuse_faults(struct ppsched *p, bool in_rows)
-{
-    struct tool *t = p->tool;
-    struct pp_faults *faults = &p->faults;
-    const char *name = ppsched_import_name(p);
-    size_t kept = faults->n < PP_MAX_FAULTS ? faults->n : PP_MAX_FAULTS;
-    char at[POSITION_TEXT];
-    enum pp_exit code = PP_EXIT_NO;
-    pp_faults_sort(faults);
-    for (size_t i = 0; i < kept; i++) {
-        const struct pp_fault *f = &faults->at[i];
-        code = f->err.code > code ? f->err.code : code;
-        format_place(fault_place(p, f, in_rows), at);
-        if (i + 1 < faults->n)
-            tool_say(t, TOOL_WARNING, "%s%s: %s", name, at, f->err.text);
-    }
-    if (in_rows && ppsched_tell_mend(p))
-        return -1;
-    if (faults->n > kept)
-        return pp_fail(&t->err, code, "%s: %zu more faults", name,
-                       faults->n - kept);
-    t->err = faults->at[kept - 1].err;
-    t->err.code = code;
-    return pp_fail_at(&t->err, "%s%s: ", name, at);
 }
 
 /* --- the smallest change --- */
@@ -105,7 +86,8 @@ static void format_edit(const struct ppsched *p, const struct pp_edit *e,
         snprintf(text, EDIT_TEXT, "add '%s'%s", with, stand);
 }
 
-int ppsched_tell_mend(struct ppsched *p)
+/* Notes the smallest change that makes the file valid, if one is found. */
+static int tell_mend(struct ppsched *p)
 {
     char text[EDIT_TEXT];
     if (pp_mend_find(p->schedule, p->import.messages, p->edits, &p->n_edits,
@@ -117,6 +99,32 @@ int ppsched_tell_mend(struct ppsched *p)
                  i ? "and then" : "to make it valid", text);
     }
     return 0;
+}
+
+int ppsched_refuse_faults(struct ppsched *p, bool in_rows)
+{
+    struct tool *t = p->tool;
+    struct pp_faults *faults = &p->faults;
+    const char *name = ppsched_import_name(p);
+    size_t kept = faults->n < PP_MAX_FAULTS ? faults->n : PP_MAX_FAULTS;
+    char at[POSITION_TEXT];
+    enum pp_exit code = PP_EXIT_NO;
+    pp_faults_sort(faults);
+    for (size_t i = 0; i < kept; i++) {
+        const struct pp_fault *f = &faults->at[i];
+        code = f->err.code > code ? f->err.code : code;
+        format_place(fault_place(p, f, in_rows), at);
+        if (i + 1 < faults->n)
+            tool_say(t, TOOL_WARNING, "%s%s: %s", name, at, f->err.text);
+    }
+    if (in_rows && tell_mend(p))
+        return -1;
+    if (faults->n > kept)
+        return pp_fail(&t->err, code, "%s: %zu more faults", name,
+                       faults->n - kept);
+    t->err = faults->at[kept - 1].err;
+    t->err.code = code;
+    return pp_fail_at(&t->err, "%s%s: ", name, at);
 }
 
 void ppsched_refused_json(struct ppsched *p)
@@ -131,8 +139,7 @@ void ppsched_refused_json(struct ppsched *p)
     FILE *f = tool_output(t);
     if (!f)
         return;
-    struct pp_json_writer w = {.f = f, .indent = 2};
-    pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    struct pp_json_writer w = pp_json_lines(f);
     pp_json_bool(&w, "valid", false);
     pp_json_string(&w, "error", why.text);
     pp_json_array(&w, "faults", PP_JSON_HUGGED);
@@ -156,8 +163,7 @@ void ppsched_refused_json(struct ppsched *p)
         pp_json_string(&w, NULL, text);
     }
     pp_json_end(&w);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
     tool_say(t, TOOL_WARNING, "%s", why.text);
     t->status = why.code;
 }
@@ -217,7 +223,7 @@ int ppsched_tell_stuck(struct ppsched *p, bool messages)
         tell_wait(p, &k.circle[i]);
     int rc = k.n_circle && p->options.timeline ? draw_part(p, &k, messages) : 0;
     if (!rc && k.n_circle && p->options.import)
-        rc = ppsched_tell_mend(p);
+        rc = tell_mend(p);
     pp_stuck_finish(&k);
     return rc;
 }

@@ -2,7 +2,6 @@
 /* generate - --generate: gives the sequences of the data room for new
  * tokens, and writes them as rollouts, which pppack reads. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/json_writer.h"
 #include "base/num.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ppscore - main(), and what scores, generation and evaluation add to a run. */
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "kernels.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* generator - a generator behind the language model: reads its model,
  * refuses what pprun does not do with it, and finds its ranks and weights. */
-#include <string.h>
 
 #include "base/file.h"
 #include "manifest/config_json.h"

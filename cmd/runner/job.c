@@ -3,7 +3,6 @@
  * checks every reference before a rank starts. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/foreign.h"
