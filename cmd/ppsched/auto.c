@@ -165,10 +165,6 @@ int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
                        "--offload: there are %d slices, whose keys and values "
                        "others read",
                        g->n_slices);
-    if (!o->slots && !p->costs.sized)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--memory: the stages have no sizes; give the limit in "
-                       "slots, with --max-in-flight");
     double *load = pp_calloc((size_t)g->n_stages, sizeof *load);
     double *room = pp_calloc((size_t)g->n_rows, sizeof *room);
     for (int i = 0; i < g->n_stages; i++)
@@ -382,9 +378,6 @@ int ppsched_auto(struct ppsched *p)
                                     : o->slots ? (double)o->slots
                                                : p->most_slots};
     struct pp_schedule found = {0};
-    if (o->memory && !p->costs.sized)
-        return tool_usage(p->tool, "--memory: the stages have no sizes; give "
-                                   "the limit in slots, without a suffix");
     if (o->offload)
         return search_offloaded(p, &l);
     int rc = search_within(p, &l, o->seconds, &found, err);

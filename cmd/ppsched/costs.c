@@ -461,6 +461,9 @@ static int init(struct ppsched *p)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
     const struct ppsched_options *o = &p->options;
+    if (o->memory && !c->sized)
+        return tool_usage(p->tool, "--memory: the stages have no sizes; give "
+                                   "the limit in slots, with --max-in-flight");
     return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
                ? init_given(p)
                : 0;

@@ -291,9 +291,6 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
 {
     const struct ppsched_options *o = &p->options;
     bool bytes = p->costs.sized && (out || o->memory);
-    if (o->memory && !p->costs.sized)
-        return tool_usage(p->tool, "--memory: the stages have no sizes; give "
-                                   "the limit in slots, without a suffix");
     for (int r = 0; r < p->manifest.graph.n_rows; r++) {
         struct pp_memory m = {0};
         if (bytes &&
