@@ -31,8 +31,7 @@ static bool has_frozen(const struct pp_model *m)
 {
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
-        if (pp_unit_role(m, u) != PP_ROLE_TRAINED &&
-            (!pp_unit_is_vision(u) || pp_vision_runs(m, u)))
+        if (pp_unit_role(m, u) != PP_ROLE_TRAINED && pp_unit_runs(m, u))
             return true;
     }
     return false;

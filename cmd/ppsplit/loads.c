@@ -62,7 +62,7 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
     run.mesh.ep = (int)p->expert_ranks;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->p.model, i);
-        if (u.kind != PP_UNIT_LAYER || u.layer >= j->p.model.n_layers)
+        if (!pp_unit_is_decoder(u) || u.layer >= j->p.model.n_layers)
             continue;
         was[u.layer] = is[u.layer] = 1;
         if (!pp_layer_set_has(&j->p.model.moe.layers, u.layer))
@@ -78,7 +78,7 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
     j->p.request.shard.skew = is;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->p.model, i);
-        if (u.kind == PP_UNIT_LAYER && u.layer < j->p.model.n_layers)
+        if (pp_unit_is_decoder(u) && u.layer < j->p.model.n_layers)
             scale_unit(&j->p.request.shard, &run, u, &j->profile.units[i]);
     }
     return 0;

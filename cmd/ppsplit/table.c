@@ -60,8 +60,8 @@ static void format_encoder(const struct pp_model *m, size_t first, size_t end,
         struct pp_unit_id u = pp_model_unit(m, i);
         patches |= u.kind == PP_UNIT_PATCHES;
         projector |= u.kind == PP_UNIT_PROJECTOR;
-        norm |= u.kind == PP_UNIT_PRE_NORM || u.kind == PP_UNIT_POST_NORM;
-        if (u.kind == PP_UNIT_VISION_LAYER) {
+        norm |= u.kind == PP_UNIT_NORM;
+        if (u.kind == PP_UNIT_LAYER) {
             from = u.layer < from ? u.layer : from;
             to = u.layer + 1;
         }

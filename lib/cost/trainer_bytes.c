@@ -274,7 +274,7 @@ static void add_shapes(struct shapes *s, const struct pp_mesh *x,
                                          {PP_P_EXPERT_DOWN},
                                          {PP_P_JOIN}};
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    if (m->table || u.kind != PP_UNIT_LAYER)
+    if (m->table || !pp_unit_is_decoder(u))
         return;
     pp_unit_params(m, u, table);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
@@ -305,8 +305,8 @@ double pp_megatron_fixed(const struct pp_mesh *x, const struct pp_model *m,
         struct pp_unit_id u = pp_model_unit(m, i);
         const struct pp_model *of = pp_unit_model(m, &u);
         add_shapes(&s, x, of, u);
-        experts |= u.kind == PP_UNIT_LAYER &&
-                   pp_layer_set_has(&of->moe.layers, u.layer);
+        experts |=
+            pp_unit_is_decoder(u) && pp_layer_set_has(&of->moe.layers, u.layer);
         workspaces += u.kind == PP_UNIT_HEAD ? CUBLAS : 0;
     }
     return 2 * s.elements + workspaces +

@@ -18,10 +18,10 @@ static bool are_alike(const struct pp_split_request *q, size_t i, size_t k)
     const struct pp_unit_id a = pp_model_unit(q->shard.model, i),
                             b = pp_model_unit(q->shard.model, k);
     const struct pp_layer_set *moe = &q->shard.model->moe.layers;
-    if (a.kind != b.kind ||
+    if (a.kind != b.kind || a.component != b.component ||
         pp_unit_is_mtp(q->shard.model, a) !=
             pp_unit_is_mtp(q->shard.model, b) ||
-        (a.kind == PP_UNIT_LAYER &&
+        (pp_unit_is_decoder(a) &&
          pp_layer_set_has(moe, a.layer) != pp_layer_set_has(moe, b.layer)))
         return false;
     pp_split_describe_unit(q, i, true, &x);
@@ -76,7 +76,7 @@ void pp_mesh_classes_init(struct pp_mesh_classes *c, struct pp_arena *a,
             k++;
         if (k == c->n) {
             c->all[k].unit = i;
-            c->all[k].layer = u.kind == PP_UNIT_LAYER;
+            c->all[k].layer = pp_unit_is_decoder(u);
             c->n++;
         }
         c->of[i] = k;

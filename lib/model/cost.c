@@ -144,7 +144,7 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
     struct pp_flops f = pp_unit_fwd_flops(s, u);
     bool unknown = m->table && !m->table->estimated;
     /* A file of units does not say what they could recompute. */
-    if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || unknown)
+    if (!pp_unit_is_decoder(u) || r == PP_RECOMPUTE_NONE || unknown)
         return (struct pp_flops){0};
     if (m->table) {
         f.per_token = r == PP_RECOMPUTE_FULL ? f.per_token : 0;
@@ -175,16 +175,12 @@ static struct pp_cost trained_cost(const struct pp_shard *s,
         return pp_cost_recompute(
             pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
             again.per_token, all * pp_pair_flops(&again, seq_len));
-    switch (u.kind) {
-    case PP_UNIT_EMBED: /* F copies a row; W adds the gradient to a row */
+    if (u.kind == PP_UNIT_EMBED) /* F copies a row; W adds the gradient to it */
         return (struct pp_cost){2 * row, 0, 3 * row, 3 * row};
-    case PP_UNIT_NORM: /* F: x to y; I: x, dy to dx; W: x, dy to sums */
-        return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
-    case PP_UNIT_PRE_NORM:
+    /* F: x to y; I: x, dy to dx; W: x, dy to sums */
+    if (u.kind == PP_UNIT_NORM && pp_unit_runs(m, u)) {
         row = PP_ELEMENT_FLOPS * pp_edge_rate(s, pp_model_index(m, u) + 1);
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
-    default:
-        break;
     }
     return pp_cost_recompute(
         pp_cost_lacking(pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),

@@ -87,9 +87,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                                                            : PP_PART_PATCHES,
             .encoder = u.component};
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
-        return !pp_model_is_tower(m)                  ? 0
-               : f->names->positions && !f->sinusoids ? 2
-                                                      : 1;
+        return f->names->positions && !f->sinusoids ? 2 : 1;
     case PP_UNIT_PROJECTOR:
         out[0] = (struct pp_model_part){
             .kind = pp_vision_projector(pp_unit_encoder(m, u)),
@@ -151,8 +149,7 @@ static const char *projector_name(const struct pp_vision *v, size_t slot)
 static void set_prefix(const struct pp_model *m, struct pp_unit_id u,
                        char prefix[PP_FQN_TEXT])
 {
-    bool nested = nests(m) && !pp_unit_is_vision(u) && !pp_model_is_tower(m);
-    const char *of = nested ? LANGUAGE : "";
+    const char *of = nests(m) && !pp_unit_is_vision(u) ? LANGUAGE : "";
     if (u.kind == PP_UNIT_LAYER)
         snprintf(prefix, PP_FQN_TEXT, "%s%.40s.%u.", of,
                  pp_family_of(m->architecture)->names->layers,
@@ -208,12 +205,10 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
     static const char *const ends[] = {"weight", "bias"};
     char name[PP_FQN_TEXT];
     const struct pp_model tower = pp_vision_tower(m, u.component);
-    size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
-    for (size_t slot = 0; slot < n; slot++)
-        out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
+    size_t n = pp_unit_params(&tower, u, out);
     pp_vision_fqn(m, u, name);
     for (size_t slot = 0; slot < sizeof ends / sizeof *ends; slot++)
-        if (u.kind == PP_UNIT_POST_NORM && out[slot].rows)
+        if (u.kind == PP_UNIT_NORM && u.layer && out[slot].rows)
             snprintf(out[slot].name, sizeof out->name, "%.80s.%s", name,
                      ends[slot]);
     return n;

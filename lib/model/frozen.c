@@ -36,7 +36,7 @@ bool pp_freeze_idle(const struct pp_model *m, bool *frozen)
     bool any = false;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
-        frozen[i] = u.component < PP_LANGUAGE && !pp_vision_runs(m, u);
+        frozen[i] = !pp_unit_runs(m, u);
         any |= frozen[i];
     }
     return any;
@@ -45,7 +45,7 @@ bool pp_freeze_idle(const struct pp_model *m, bool *frozen)
 static bool is_part(const struct pp_model *m, const char *word,
                     struct pp_unit_id u)
 {
-    bool encoder = u.component < PP_LANGUAGE;
+    bool encoder = pp_unit_is_vision(u);
     bool projector = u.kind == PP_UNIT_PROJECTOR && encoder;
     if (!strcmp(word, "language"))
         return !encoder;

@@ -22,12 +22,10 @@ static size_t used_of(const struct pp_model *m, struct pp_unit_id u,
                : slot == PP_P_PATCH && pp_vision_hears(pp_unit_encoder(m, u))
                    ? 2
                    : 1;
-    case PP_UNIT_VISION_LAYER:
-        return pp_vision_runs(m, u);
     case PP_UNIT_PROJECTOR:
         return slot != PP_P_CLIP_ENDS;
     default:
-        return 1;
+        return pp_unit_runs(m, u);
     }
 }
 

@@ -147,7 +147,7 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
     }
     if (m->table)
         snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
-    else if (pp_unit_is_vision(u) || pp_model_is_tower(m))
+    else if (pp_unit_is_vision(u))
         pp_vision_fqn(m, u, buf);
     else if (m->scores && u.kind == PP_UNIT_HEAD)
         strcpy(buf, REWARDS);
@@ -210,14 +210,10 @@ bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u)
 {
     m = pp_unit_model(m, &u);
-    bool vision = !m->table && (pp_unit_is_vision(u) || pp_model_is_tower(m));
-    if (vision)
-        u = pp_vision_of_tower(u);
     enum pp_role role =
         m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
-    return vision && role == PP_ROLE_TRAINED && !pp_vision_runs(m, u)
-               ? PP_ROLE_PASSED
-               : role;
+    return role == PP_ROLE_TRAINED && !pp_unit_runs(m, u) ? PP_ROLE_PASSED
+                                                          : role;
 }
 
 size_t pp_model_n_tensors(const struct pp_model *m)

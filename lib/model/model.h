@@ -288,18 +288,15 @@ enum pp_unit_kind {
     PP_UNIT_LAYER,
     PP_UNIT_NORM,
     PP_UNIT_HEAD,
-    /* Units of a vision encoder (vision.h): */
-    PP_UNIT_PATCHES,
-    PP_UNIT_PRE_NORM,
-    PP_UNIT_VISION_LAYER,
-    PP_UNIT_POST_NORM,
+    PP_UNIT_PATCHES, /* of encoders alone (vision.h), as the next one */
     PP_UNIT_PROJECTOR
 };
 
 struct pp_unit_id {
     enum pp_unit_kind kind;
-    size_t layer; /* number of a layer, or 0. With a table, a unit that is not
-                     a layer has its index here. */
+    size_t layer; /* number of a layer, or 0; 1 for the norm behind the layers
+                     of an encoder. With a table, a unit that is not a layer
+                     has its index here. */
     size_t component; /* of the model; for a unit of a tower, of the model that
                          has the encoder */
 };
@@ -317,7 +314,13 @@ static inline const struct pp_model *pp_unit_model(const struct pp_model *m,
 
 static inline bool pp_unit_is_vision(struct pp_unit_id u)
 {
-    return u.kind >= PP_UNIT_PATCHES;
+    return u.component < PP_LANGUAGE;
+}
+
+/* Reports whether the unit is a layer of a language model or of a generator. */
+static inline bool pp_unit_is_decoder(struct pp_unit_id u)
+{
+    return u.kind == PP_UNIT_LAYER && !pp_unit_is_vision(u);
 }
 
 /* Returns the encoder that the unit belongs to. */
@@ -325,6 +328,15 @@ static inline const struct pp_vision *pp_unit_encoder(const struct pp_model *m,
                                                       struct pp_unit_id u)
 {
     return &m->encoders[u.component];
+}
+
+/* Returns whether the unit runs. LLaVA reads a hidden state before the last
+ * layer of its encoder; what comes after it has weights but no gradients. */
+static inline bool pp_unit_runs(const struct pp_model *m, struct pp_unit_id u)
+{
+    return !pp_unit_is_vision(u) ||
+           u.layer <
+               (u.kind == PP_UNIT_LAYER ? pp_unit_encoder(m, u)->n_run : 1);
 }
 
 /* Returns the number of the model's encoders. */
@@ -358,7 +370,7 @@ size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);
  * Technical Report", 2024, section 2.2). */
 static inline bool pp_unit_is_mtp(const struct pp_model *m, struct pp_unit_id u)
 {
-    return !m->table && u.kind == PP_UNIT_LAYER && u.layer >= m->n_layers;
+    return !m->table && pp_unit_is_decoder(u) && u.layer >= m->n_layers;
 }
 
 /* Returns the positions that a decoder layer attends, its own included, or 0 if
@@ -369,8 +381,7 @@ static inline size_t pp_unit_window(const struct pp_model *m,
     return pp_layer_set_has(&m->windowed, u.layer) ? m->window : 0;
 }
 
-/* Returns the role of a unit. Units of an encoder that do not run (vision.h)
- * are frozen. */
+/* Returns the role of a unit. Units that do not run are frozen. */
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u);
 
 /* Returns true if attention of a decoder layer rotates queries and keys. */

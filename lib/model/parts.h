@@ -79,9 +79,8 @@ struct pp_part_row {
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
 const struct pp_part_row *pp_encoder_part_row(enum pp_part_kind kind);
 
-/* Lists the parts of a unit in forward order, and returns their number. A unit
- * of a vision encoder has none, but its tower's units have (vision.h), and the
- * projector. */
+/* Lists the parts of a unit in forward order, and returns their number. Units
+ * of an encoder, but for the projector, are the tower's (vision.h). */
 enum { PP_MAX_PARTS = 7 };
 size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS]);

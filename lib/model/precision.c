@@ -52,15 +52,13 @@ size_t pp_unit_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
     if (m->table)
         return pp_size_of(ceil(table_saved(pp_unit_row(m, u), r, block) *
                                pp_table_bytes_of(m, p->element_bytes)));
-    if (pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
-        if (!pp_vision_runs(m, u))
-            return 0;
-        if (u.kind != PP_UNIT_PROJECTOR) {
-            const struct pp_model tower = pp_vision_tower(m, u.component);
-            const struct pp_shard in =
-                pp_vision_shard(&of, &tower, u.component);
-            return pp_unit_saved_bytes(&in, pp_vision_in_tower(u), r, block, p);
-        }
+    if (!pp_unit_runs(m, u))
+        return 0;
+    if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
+        !pp_model_is_tower(m)) {
+        const struct pp_model tower = pp_vision_tower(m, u.component);
+        const struct pp_shard in = pp_vision_shard(&of, &tower, u.component);
+        return pp_unit_saved_bytes(&in, u, r, block, p);
     }
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
         size_t n = pp_unit_saved(&of, u, r, (enum pp_saved_when)when, saved);

@@ -264,12 +264,12 @@ static struct pp_workspace image_workspace_of(const struct pp_shard *s,
     const struct pp_model *m = s->model;
     size_t at = pp_model_index(m, u);
     bool divided = s->images[u.component].tp > 1;
-    if (!pp_vision_runs(m, u))
+    if (!pp_unit_runs(m, u))
         return (struct pp_workspace){0};
     if (u.kind != PP_UNIT_PROJECTOR) {
         const struct pp_model tower = pp_vision_tower(m, u.component);
         const struct pp_shard in = pp_vision_shard(s, &tower, u.component);
-        w = workspace_of(&in, pp_vision_in_tower(u), b, 0);
+        w = workspace_of(&in, u, b, 0);
         w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
         w.token += (double)(kept_beside(m, u) * b->element_bytes);
         w.fixed += divided ? PP_LINE_BYTES : 0;
@@ -347,7 +347,7 @@ struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
     const struct pp_precision types = {.element_bytes = b->element_bytes,
                                        .accumulator_bytes =
                                            b->accumulator_bytes};
-    if (pp_unit_is_vision(u) && !of.model->table)
+    if (pp_unit_is_vision(u))
         return image_rates(&of, u, b, &types);
     size_t recomputed =
         pp_unit_saved_bytes(&of, u, r, PP_SAVED_WORKSPACE, &types);

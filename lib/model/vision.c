@@ -14,7 +14,7 @@
 /* Names and features of the families. */
 static const struct {
     const char *architecture;
-    const char *fqn[5], *class[5]; /* by kind of unit, from PP_UNIT_PATCHES */
+    const char *fqn[5], *class[5]; /* patches, norm, layer, norm, projector */
     enum pp_architecture tower;
     bool norms; /* before and after the layers */
 } families[PP_END_VISIONS] = {
@@ -88,15 +88,12 @@ static size_t n_first(const struct pp_vision *v)
 
 struct pp_unit_id pp_vision_unit(const struct pp_vision *v, size_t index)
 {
-    size_t first = n_first(v);
+    size_t first = n_first(v), n = pp_vision_n_units(v);
     if (index >= first && index < first + v->n_layers)
-        return (struct pp_unit_id){PP_UNIT_VISION_LAYER, index - first};
-    return (struct pp_unit_id){index + 1 == pp_vision_n_units(v)
-                                   ? PP_UNIT_PROJECTOR
-                               : index == 0 ? PP_UNIT_PATCHES
-                               : index == 1 ? PP_UNIT_PRE_NORM
-                                            : PP_UNIT_POST_NORM,
-                               0};
+        return (struct pp_unit_id){PP_UNIT_LAYER, index - first};
+    if (index == 0 || index == n - 1)
+        return (struct pp_unit_id){index ? PP_UNIT_PROJECTOR : PP_UNIT_PATCHES};
+    return (struct pp_unit_id){PP_UNIT_NORM, index > first};
 }
 
 size_t pp_vision_index(const struct pp_vision *v, struct pp_unit_id u)
@@ -104,26 +101,29 @@ size_t pp_vision_index(const struct pp_vision *v, struct pp_unit_id u)
     switch (u.kind) {
     case PP_UNIT_PATCHES:
         return 0;
-    case PP_UNIT_PRE_NORM:
-        return 1;
-    case PP_UNIT_VISION_LAYER:
+    case PP_UNIT_LAYER:
         return n_first(v) + u.layer;
-    case PP_UNIT_POST_NORM:
-        return pp_vision_n_units(v) - 2;
+    case PP_UNIT_NORM:
+        return u.layer ? pp_vision_n_units(v) - 2 : 1;
     default:
         return pp_vision_n_units(v) - 1;
     }
 }
 
+/* Returns the number of a unit's name in a family. */
+static size_t name_of(struct pp_unit_id u)
+{
+    return u.kind == PP_UNIT_PATCHES ? 0
+           : u.kind == PP_UNIT_LAYER ? 2
+           : u.kind == PP_UNIT_NORM  ? 1 + 2 * u.layer
+                                     : 4;
+}
+
 void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT])
 {
-    enum pp_unit_kind kind = u.kind == PP_UNIT_LAYER  ? PP_UNIT_VISION_LAYER
-                             : u.kind == PP_UNIT_NORM ? PP_UNIT_PRE_NORM
-                                                      : u.kind;
-    const char *name =
-        families[pp_unit_encoder(m, u)->kind].fqn[kind - PP_UNIT_PATCHES];
-    if (kind == PP_UNIT_VISION_LAYER)
+    const char *name = families[pp_unit_encoder(m, u)->kind].fqn[name_of(u)];
+    if (u.kind == PP_UNIT_LAYER)
         snprintf(buf, PP_FQN_TEXT, "%.64s.%zu", name, u.layer);
     else
         snprintf(buf, PP_FQN_TEXT, "%s", name);
@@ -132,9 +132,8 @@ void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
                      char buf[PP_FQN_TEXT])
 {
-    snprintf(
-        buf, PP_FQN_TEXT, "%s",
-        families[pp_unit_encoder(m, u)->kind].class[u.kind - PP_UNIT_PATCHES]);
+    snprintf(buf, PP_FQN_TEXT, "%s",
+             families[pp_unit_encoder(m, u)->kind].class[name_of(u)]);
 }
 
 static const struct pp_family *family_of(const struct pp_vision *v)
@@ -195,35 +194,13 @@ struct pp_shard pp_vision_shard(const struct pp_shard *s,
     return of;
 }
 
-struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u)
-{
-    u.kind = u.kind == PP_UNIT_VISION_LAYER ? PP_UNIT_LAYER
-             : u.kind == PP_UNIT_PATCHES    ? PP_UNIT_PATCHES
-                                            : PP_UNIT_NORM;
-    return u;
-}
-
-struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u)
-{
-    u.kind = u.kind == PP_UNIT_LAYER  ? PP_UNIT_VISION_LAYER
-             : u.kind == PP_UNIT_NORM ? PP_UNIT_PRE_NORM
-                                      : u.kind;
-    return u;
-}
-
-bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
-{
-    return u.kind == PP_UNIT_VISION_LAYER
-               ? u.layer < pp_unit_encoder(m, u)->n_run
-               : u.kind != PP_UNIT_POST_NORM;
-}
-
 size_t pp_vision_kept(const struct pp_vision *v, struct pp_unit_id behind)
 {
-    size_t states = behind.kind == PP_UNIT_PATCHES        ? 0
-                    : behind.kind == PP_UNIT_PRE_NORM     ? 1
-                    : behind.kind == PP_UNIT_VISION_LAYER ? behind.layer + 2
-                                                          : v->n_run + 1;
+    size_t states = behind.kind == PP_UNIT_PATCHES ? 0
+                    : behind.kind == PP_UNIT_LAYER ? behind.layer + 2
+                    : behind.kind == PP_UNIT_NORM && !behind.layer
+                        ? 1
+                        : v->n_run + 1;
     return pp_layer_set_before(&v->kept, states);
 }
 
@@ -278,7 +255,7 @@ struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
         pp_vision_rate(l, u.kind == PP_UNIT_PATCHES
                               ? l->patches
                               : pp_image_rows(v, l->patches, pp_unit_rows(u)));
-    if (u.kind != PP_UNIT_VISION_LAYER || u.layer >= v->n_run)
+    if (u.kind != PP_UNIT_LAYER || u.layer >= v->n_run)
         return f;
     /* Every token attends its whole image, window or chunk. */
     double seen = (double)tokens, side = (double)v->window;

@@ -53,7 +53,7 @@ size_t pp_vision_index(const struct pp_vision *v, struct pp_unit_id u);
 
 /* Write the name of the unit's module in published files, such as
  * "visual.blocks.3", and its class in transformers. Names of parameters begin
- * with the module's name. m may also be a tower, and u a unit of it. */
+ * with the module's name. m may also be a tower. */
 void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT]);
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
@@ -81,16 +81,11 @@ size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v);
  * the class token, then the patches; an image is a sequence. Its vocabulary is
  * the class token, if it has one. pp_vision_shard returns the shard of
  * the tower: all tokens of its images, and a share of heads and of columns of
- * MLPs. pp_vision_in_tower returns the unit of that model for a unit of the
- * encoder: a layer, a norm, or the patches. The projector is none of them,
- * since it has the language model's width. pp_vision_of_tower returns the unit
- * of the encoder, the first of the two norms; it leaves other units as they
- * are. */
+ * MLPs. The units of the encoder are the tower's, but for the projector, which
+ * has the language model's width. */
 struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder);
 struct pp_shard pp_vision_shard(const struct pp_shard *s,
                                 const struct pp_model *tower, size_t encoder);
-struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
-struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
 
 /* Reports whether several patches make one feature. The projector then norms
  * them, and its first product is as wide as what it reads. */
@@ -145,10 +140,6 @@ enum pp_part_kind pp_vision_projector(const struct pp_vision *v);
 /* Returns whether the encoder has RMSNorm, without biases, and not LayerNorm.
  */
 bool pp_vision_is_rms(const struct pp_vision *v);
-
-/* Returns whether the unit runs. LLaVA reads a hidden state before the last
- * layer; what comes after it has weights but no gradients. */
-bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u);
 
 /* Reports whether the projector sorts features by the rank that takes them: an
  * encoder's with a mesh of its own, if ranks divide tokens. */

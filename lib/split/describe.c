@@ -99,7 +99,7 @@ static void describe_units(const struct pp_split_request *q, struct pp_arena *a,
         pp_model_fqn(q->shard.model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         pp_split_describe_unit(q, i, false, x);
-        for (size_t k = 0; k < n_used && u.kind == PP_UNIT_LAYER; k++)
+        for (size_t k = 0; k < n_used && pp_unit_is_decoder(u); k++)
             x->modes[k] = pp_split_describe_mode(q, u, used[k]);
     }
 }

@@ -288,7 +288,7 @@ enum pp_recompute pp_split_stage_mode(const struct pp_split_plan *plan,
     const struct pp_model *m = plan->run.request->shard.model;
     for (size_t i = pp_split_first(plan, stage); i < pp_split_end(plan, stage);
          i++)
-        if (pp_model_unit(m, i).kind == PP_UNIT_LAYER)
+        if (pp_unit_is_decoder(pp_model_unit(m, i)))
             return plan->run.modes[i];
     return PP_RECOMPUTE_NONE;
 }

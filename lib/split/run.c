@@ -220,7 +220,7 @@ static double fixed_bytes(const struct pp_split_run *run, const size_t *bounds,
                                &q->shard.mesh, q->shard.model, at[0], at[1]));
     }
     for (size_t i = 0; !bounds && i < run->n_units; i++)
-        if (pp_model_unit(q->shard.model, i).kind == PP_UNIT_LAYER)
+        if (pp_unit_is_decoder(pp_model_unit(q->shard.model, i)))
             least = fmin(least, pp_split_trainer(q)->fixed(
                                     &q->shard.mesh, q->shard.model, i, i + 1));
     return bounds ? most : isfinite(least) ? least : 0;

@@ -237,6 +237,8 @@ void rig_init_mode(struct rig *r, const struct pp_shard *s,
     const struct pp_model *m = s->model;
     *r = (struct rig){.m = *m, .l.recompute = mode};
     r->l.unit.kind = kind;
+    if (!pp_model_is_tower(m) && kind != PP_UNIT_PROJECTOR)
+        r->l.unit.component = PP_LANGUAGE;
     r->l.rows = pp_unit_rows(r->l.unit);
     r->l.env = &r->env;
     r->env.shard = *s;

@@ -110,13 +110,12 @@ static void make(struct tower *t, const struct pp_kernels *k)
     t->n = 0;
     for (size_t i = 0; i < pp_component_first(&t->m, PP_LANGUAGE); i++) {
         struct pp_unit_id u = pp_model_unit(&t->m, i);
-        struct pp_unit_id in = pp_vision_in_tower(u);
         bool last = u.kind == PP_UNIT_PROJECTOR;
-        if (!pp_vision_runs(&t->m, u))
+        if (!pp_unit_runs(&t->m, u))
             continue;
         t->unit[t->n] = u;
-        rig_init(&t->rig[t->n], last ? &t->m : &t->encoder,
-                 last ? u.kind : in.kind, k, &t->items, 0);
+        rig_init(&t->rig[t->n], last ? &t->m : &t->encoder, u.kind, k,
+                 &t->items, 0);
         all = visit(t, t->n++, true, 0) && all;
     }
     ok(t->n == (pp_vision_hears(&t->m.encoders[0]) ? 4 : 5) && all,
@@ -194,7 +193,7 @@ static void idle_units(const struct tower *t)
     for (size_t i = 0; i < pp_component_first(&t->m, PP_LANGUAGE); i++) {
         struct pp_unit_id u = pp_model_unit(&t->m, i);
         size_t n = pp_unit_params(&t->m, u, table);
-        for (size_t slot = 0; slot < n && !pp_vision_runs(&t->m, u); slot++) {
+        for (size_t slot = 0; slot < n && !pp_unit_runs(&t->m, u); slot++) {
             char name[PP_FQN_TEXT + 8];
             snprintf(name, sizeof name, "grad.%.95s", table[slot].name);
             found += pp_tensors_find(t->golden, table[slot].name) != NULL;
@@ -212,7 +211,7 @@ static void sums(const struct tower *t)
     for (size_t i = 0; i < pp_component_first(&t->m, PP_LANGUAGE); i++) {
         struct pp_unit_id u = pp_model_unit(&t->m, i);
         size_t n = pp_unit_params(&t->m, u, table), elements = 0;
-        bool trained = pp_vision_runs(&t->m, u), same = true;
+        bool trained = pp_unit_runs(&t->m, u), same = true;
         char name[PP_FQN_TEXT];
         for (size_t slot = 0; slot < n; slot++)
             if (table[slot].name[0]) {

@@ -73,8 +73,6 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
         .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
     pp_unit_model(env->shard.model, &l->unit);
-    if (l->rows < PP_LANGUAGE)
-        l->unit = pp_vision_in_tower(id);
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p = pp_parameters_find(
             env->params, u->copy, unit, slot_here(env, slot));
@@ -156,8 +154,7 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
     if (failed)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t unit = u->first; unit < u->first + u->n; unit++) {
-        struct pp_unit_id id = pp_model_unit(m, unit);
-        if (!pp_unit_is_vision(id) || pp_vision_runs(m, id))
+        if (pp_unit_runs(m, pp_model_unit(m, unit)))
             add_layer(s, u, unit);
     }
     return 0;

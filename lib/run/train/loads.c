@@ -78,7 +78,7 @@ static int fill_units(const struct pp_model *m, double *sum,
     place_loads(m, sum, loads);
     for (size_t i = 0; i < p->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
-        if (u.kind == PP_UNIT_LAYER && u.layer < m->n_layers &&
+        if (pp_unit_is_decoder(u) && u.layer < m->n_layers &&
             pp_layer_set_has(&m->moe.layers, u.layer))
             p->units[i].experts =
                 loads[pp_layer_set_before(&m->moe.layers, u.layer)];
