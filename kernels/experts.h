@@ -241,7 +241,8 @@ typedef PP_CLAMPED_SWIGLU_BWD(pp_clamped_swiglu_bwd_fn);
  *
  *   bwd_input   dsinks[t, h] = -exp(sinks[h] - lse[t, h]) times the sum of
  *               dout[t, h] o[t, h]
- *   bwd_weight  dw[h] += the sum of dsinks[t, h], t ascending
+ *   bwd_weight  dw[h] += the sum of dsinks[t, h], t ascending; also for the
+ *               sums of xielu (kernels.h), one of p or n for each row
  *
  *   dout, o   (N, NH, HD), rows ldo apart, heads HD
  *   sinks     (NH)          lse, dsinks   (N, NH) accumulated type */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gelu and gate on the CPU. (1 + tanh(u)) / 2 is the sigmoid of 2 u, so that
- * the form by tanh needs one exp. */
+/* gelu, gates and xielu on the CPU. (1 + tanh(u)) / 2 is the sigmoid of 2 u, so
+ * that the form by tanh needs one exp. */
 #include "kernels.h"
 
 #include <math.h>
@@ -187,6 +187,94 @@ PP_SWIGLU_BWD(PP_KERNEL(geglu_bwd))
     for (size_t t = 0; t < N; t++)
         geglu_row_bwd(out + t * 2 * C, out + t * 2 * C + C, d + t * C,
                       in + t * 2 * C, in + t * 2 * C + C, C);
+    return 0;
+}
+
+/* --- xielu --- */
+
+/* The numbers of xielu, and the derivatives of a and b by p and n. */
+struct slopes {
+    real a, b, beta, eps, da, db;
+};
+
+static struct slopes slopes_of(const struct pp_xielu *by)
+{
+    real p = *(const real *)by->p, n = *(const real *)by->n;
+    real beta = *(const real *)by->beta;
+    return (struct slopes){.a = (real)log1p(exp(p)),
+                           .b = beta + (real)log1p(exp(n)),
+                           .beta = beta,
+                           .eps = *(const real *)by->eps,
+                           .da = (real)(1 / (1 + exp(-p))),
+                           .db = (real)(1 / (1 + exp(-n)))};
+}
+
+/* Returns exp(x) - 1 for x <= 0. Near 0 the difference would lose its digits in
+ * f32, and the series is off by 1e-9. */
+PP_INLINE real exp_less_1(real x)
+{
+#ifdef PP_REAL_F32
+    real series = 1 + x / 7 * (1 + x / 8);
+    for (int k = 6; k > 1; k--)
+        series = 1 + x / (real)k * series;
+    return x > -0.5f ? x * series : fast_exp(x) - 1;
+#else
+    return expm1(x);
+#endif
+}
+
+PP_CLONES static void xielu_row(real *restrict y, const real *restrict x,
+                                size_t C, const struct slopes *s)
+{
+    for (size_t i = 0; i < C; i++) {
+        real low = x[i] < s->eps ? x[i] : s->eps;
+        real below = s->b * (exp_less_1(low) - x[i]);
+        y[i] = (x[i] > 0 ? s->a * x[i] * x[i] : below) + s->beta * x[i];
+    }
+}
+
+/* Adds the gradients of p and n by at most BLOCK elements of a row. */
+enum { BLOCK = 64 };
+
+PP_CLONES static void xielu_block_bwd(real *dx, double sums[2], const real *dy,
+                                      const real *x, size_t n,
+                                      const struct slopes *s)
+{
+    real of_p[BLOCK], of_n[BLOCK];
+    for (size_t i = 0; i < n; i++) {
+        real low = exp_less_1(x[i] < s->eps ? x[i] : s->eps);
+        real slope = x[i] < s->eps ? s->b * low : -s->b;
+        of_p[i] = x[i] > 0 ? dy[i] * x[i] * x[i] : 0;
+        of_n[i] = x[i] > 0 ? 0 : dy[i] * (low - x[i]);
+        dx[i] = dy[i] * ((x[i] > 0 ? 2 * s->a * x[i] : slope) + s->beta);
+    }
+    sums[0] += sum_row(of_p, n);
+    sums[1] += sum_row(of_n, n);
+}
+
+PP_XIELU_FWD(PP_KERNEL(xielu_fwd))
+{
+    (void)stream;
+    const struct slopes s = slopes_of(by);
+    for (size_t t = 0; t < N; t++)
+        xielu_row((real *)y + t * C, (const real *)x + t * C, C, &s);
+    return 0;
+}
+
+PP_XIELU_BWD(PP_KERNEL(xielu_bwd))
+{
+    (void)stream;
+    const struct slopes s = slopes_of(by);
+    real *to = sums;
+    for (size_t t = 0; t < N; t++) {
+        double row[2] = {0, 0};
+        for (size_t i = 0, at = t * C; i < C; i += BLOCK, at += BLOCK)
+            xielu_block_bwd((real *)dx + at, row, (const real *)dy + at,
+                            (const real *)x + at, C - i < BLOCK ? C - i : BLOCK,
+                            &s);
+        to[t] = s.da * (real)row[0];
+        to[N + t] = s.db * (real)row[1];
+    }
     return 0;
 }
 

@@ -143,6 +143,72 @@ PP_SIGMOID_GATE_BWD(PP_CUDA(sigmoid_gate_bwd))
                      (const elem *)g, N, C, ldg);
 }
 
+/* --- xielu --- */
+
+struct xielu_numbers {
+    float a, b, beta, eps;
+};
+
+static __device__ inline xielu_numbers xielu_of(struct pp_xielu by)
+{
+    float beta = to_float(*(const elem *)by.beta);
+    return {log1pf(expf(to_float(*(const elem *)by.p))),
+            beta + log1pf(expf(to_float(*(const elem *)by.n))), beta,
+            to_float(*(const elem *)by.eps)};
+}
+
+static __global__ void xielu_fwd_kernel(elem *y, const elem *x, size_t n,
+                                        struct pp_xielu by)
+{
+    xielu_numbers s = xielu_of(by);
+    for (size_t i = grid_thread(); i < n; i += grid_threads()) {
+        float a = to_float(x[i]);
+        float below = s.b * (expm1f(fminf(a, s.eps)) - a);
+        store(&y[i], (a > 0 ? s.a * a * a : below) + s.beta * a);
+    }
+}
+
+/* A block has a row. */
+static __global__ void xielu_bwd_kernel(elem *dx, float *sums, const elem *dy,
+                                        const elem *x, size_t N, size_t C,
+                                        struct pp_xielu by)
+{
+    __shared__ float shared[THREADS / PP_WARP];
+    size_t row = blockIdx.x;
+    xielu_numbers s = xielu_of(by);
+    float of_p = 0, of_n = 0;
+    for (size_t i = threadIdx.x; i < C; i += THREADS) {
+        float a = to_float(x[row * C + i]), d = to_float(dy[row * C + i]);
+        float low = expm1f(fminf(a, s.eps));
+        float slope = a < s.eps ? s.b * low : -s.b;
+        of_p += a > 0 ? d * a * a : 0;
+        of_n += a > 0 ? 0 : d * (low - a);
+        store(&dx[row * C + i], d * ((a > 0 ? 2 * s.a * a : slope) + s.beta));
+    }
+    of_p = team_sum<THREADS>(of_p, shared);
+    of_n = team_sum<THREADS>(of_n, shared);
+    if (threadIdx.x == 0) {
+        sums[row] = sigmoid(to_float(*(const elem *)by.p)) * of_p;
+        sums[N + row] = sigmoid(to_float(*(const elem *)by.n)) * of_n;
+    }
+}
+
+PP_XIELU_FWD(PP_CUDA(xielu_fwd))
+{
+    return N && C ? PP_LAUNCH(xielu_fwd_kernel, blocks_for(N * C, THREADS),
+                              THREADS, 0, stream, (elem *)y, (const elem *)x,
+                              N * C, *by)
+                  : 0;
+}
+
+PP_XIELU_BWD(PP_CUDA(xielu_bwd))
+{
+    return N ? PP_LAUNCH(xielu_bwd_kernel, (unsigned)N, THREADS, 0, stream,
+                         (elem *)dx, (float *)sums, (const elem *)dy,
+                         (const elem *)x, N, C, *by)
+             : 0;
+}
+
 /* --- geglu --- */
 
 struct gelu_tanh {

@@ -15,7 +15,8 @@ enum pp_gelu {
     PP_GELU_TANH,
     PP_GELU_ERF,
     PP_GELU_SIGMOID,
-    PP_RELU_SQUARED /* no GELU, but of this form */
+    PP_RELU_SQUARED, /* no GELU, but of this form */
+    PP_XIELU         /* a kernel of its own, xielu */
 };
 
 /* How a router chooses and weighs experts. */

@@ -310,6 +310,27 @@ typedef PP_SIGMOID_GATE_BWD(pp_sigmoid_gate_bwd_fn);
 typedef PP_GELU_FWD(pp_gelu_fwd_fn);
 typedef PP_GELU_BWD(pp_gelu_bwd_fn);
 
+/* xielu - an activation whose slopes are trained (Huang and Schlag, "Deriving
+ * Activation Functions Using Integration", 2024)
+ *
+ *   y, x          (N, C)    y written
+ *   dx, dy, x     (N, C)    dx written; dx may be dy
+ *   sums          (2, N)    accumulated type, written: the gradients of p and
+ * of n by each row p, n, beta, eps         a number each, of the elements' type
+ * With a = softplus(p) and b = beta + softplus(n), y is a x^2 + beta x above 0,
+ * and b (exp(min(x, eps)) - 1 - x) + beta x elsewhere; eps is just below 0. */
+struct pp_xielu {
+    const void *p, *n, *beta, *eps;
+};
+#define PP_XIELU_FWD(name)                                \
+    int(name)(void *y, const void *x, size_t N, size_t C, \
+              const struct pp_xielu *by, void *stream)
+#define PP_XIELU_BWD(name)                                                   \
+    int(name)(void *dx, void *sums, const void *dy, const void *x, size_t N, \
+              size_t C, const struct pp_xielu *by, void *stream)
+typedef PP_XIELU_FWD(pp_xielu_fwd_fn);
+typedef PP_XIELU_BWD(pp_xielu_bwd_fn);
+
 /* embedding - y[t] = w[ids[t]]
  *
  *   ids (N), each below V: the caller checks them before step 0
@@ -509,6 +530,8 @@ typedef PP_SGD(pp_sgd_fn);
     K(sigmoid_gate_bwd, pp_sigmoid_gate_bwd_fn)         \
     K(gelu_fwd, pp_gelu_fwd_fn)                         \
     K(gelu_bwd, pp_gelu_bwd_fn)                         \
+    K(xielu_fwd, pp_xielu_fwd_fn)                       \
+    K(xielu_bwd, pp_xielu_bwd_fn)                       \
     K(embedding_fwd, pp_embedding_fwd_fn)               \
     K(embedding_add, pp_embedding_fwd_fn)               \
     K(embedding_bwd_weight, pp_embedding_bwd_weight_fn) \

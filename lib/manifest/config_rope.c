@@ -227,16 +227,25 @@ static struct pp_rope default_rope(const struct pp_rope *given)
                             .truncate = true};
 }
 
-/* The default of GPT-OSS. */
-static void set_yarn_of_oss(struct pp_rope *r)
+/* Sets what a family has without parameters, if not the default embedding. */
+static void set_usual(enum pp_architecture of, struct pp_rope *r)
 {
-    r->type = PP_ROPE_YARN;
-    r->factor = 32;
-    r->beta_fast = 32;
-    r->beta_slow = 1;
-    r->original_max_position = 4096;
-    r->truncate = false;
-    r->attention_factor = yarn_scale(32, 1);
+    if (of == PP_GPT_OSS)
+        *r = (struct pp_rope){.type = PP_ROPE_YARN,
+                              .theta = r->theta,
+                              .factor = 32,
+                              .beta_fast = 32,
+                              .beta_slow = 1,
+                              .original_max_position = 4096,
+                              .attention_factor = yarn_scale(32, 1)};
+    else if (of == PP_APERTUS)
+        *r = (struct pp_rope){.type = PP_ROPE_LLAMA3,
+                              .theta = r->theta,
+                              .factor = 8,
+                              .low_freq_factor = 1,
+                              .high_freq_factor = 4,
+                              .original_max_position = 8192,
+                              .attention_factor = 1};
 }
 
 int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
@@ -247,8 +256,7 @@ int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
         return -1;
     if (find_rope(root, &at))
         return read_parameters(root, &at, m, &m->rope);
-    if (m->architecture == PP_GPT_OSS)
-        set_yarn_of_oss(&m->rope);
+    set_usual(m->architecture, &m->rope);
     return 0;
 }
 

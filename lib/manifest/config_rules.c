@@ -43,8 +43,9 @@ const char *const pp_strategy_words[] = {"default", "full", NULL};
 
 static const char *const
     silu[] = {"silu", NULL},
-    *const relu2[] = {"relu2", NULL}, *const softmax[] = {"softmax", NULL},
-    *const sigmoid[] = {"sigmoid", NULL}, *const noaux[] = {"noaux_tc", NULL},
+    *const xielu[] = {"xielu", NULL}, *const relu2[] = {"relu2", NULL},
+    *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL},
+    *const noaux[] = {"noaux_tc", NULL},
     *const tanh_gelu[] = {"gelu_pytorch_tanh", NULL},
     *const first_gelu[] = {"gelu_pytorch_tanh", "gelu", NULL},
     *const fp8[] = {"fp8", NULL}, *const mxfp4[] = {"mxfp4", NULL},
@@ -62,8 +63,9 @@ static const char *const
 
 /* clang-format off */
 const struct pp_config_rule pp_config_rules[] = {
-    {ROTARY & ~(GEMMAS | OF(ARCEE) | OF(STARCODER2)), PP_IN_MODEL, "hidden_act",
-     PP_WORD, silu},
+    {ROTARY & ~(GEMMAS | OF(ARCEE) | OF(STARCODER2) | OF(APERTUS)), PP_IN_MODEL,
+     "hidden_act", PP_WORD, silu},
+    {OF(APERTUS), PP_IN_MODEL, "hidden_act", PP_WORD, xielu},
     {OF(ARCEE), PP_IN_MODEL, "hidden_act", PP_WORD, relu2},
     {OF(STARCODER2), PP_IN_MODEL, "hidden_act", PP_WORD, tanh_gelu},
     {OF(ERNIE4_5) | OF(ERNIE4_5_MOE), PP_IN_MODEL, "use_bias", PP_FALSE},

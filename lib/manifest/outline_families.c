@@ -48,7 +48,6 @@ const struct pp_outline_part pp_outline_parts[] = {
     {"mlp", MLP("mlp.")},
     {"ff_mlp", MLP("feed_forward.")},
     {"fused_mlp", "mlp.gate_up_proj(2*I,H) mlp.down_proj(H,I)"},
-    {"plain_mlp", "mlp.up_proj(I,H;mlp_bias) mlp.down_proj(H,I;mlp_bias)"},
     {"expert_matrices", EXPERTS("mlp.experts.")},
     {"experts", "mlp.gate(E,H) expert_matrices"},
     {"shared_experts", "mlp.shared_experts.gate_proj(S,H)@S>0 "
@@ -146,9 +145,6 @@ const struct pp_outline_family pp_outline_families[] = {
     {"cohere", "CohereForCausalLM", "tied=tie_word_embeddings|1 "
      "input_layernorm(H) attention self_attn.q_norm(nh,hd)@use_qk_norm "
      "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
-    {"apertus", "ApertusForCausalLM", "attention_layernorm(H) "
-     "feedforward_layernorm(H) attention qk_norm plain_mlp "
-     "mlp.act_fn.alpha_p!(1) mlp.act_fn.alpha_n!(1)", NULL},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "norms latent_attention "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "

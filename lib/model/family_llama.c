@@ -179,6 +179,38 @@ const struct pp_family pp_family_arcee = {
     .gelu = PP_RELU_SQUARED,
 };
 
+static const struct pp_names apertus_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer =
+        {
+            [PP_P_NORM1] = "attention_layernorm.weight",
+            [PP_P_NORM2] = "feedforward_layernorm.weight",
+            PP_NAMES_ATTENTION,
+            PP_NAMES_ATTENTION_BIASES,
+            PP_NAMES_QK_NORM,
+            [PP_P_UP] = "mlp.up_proj.weight",
+            [PP_P_DOWN] = "mlp.down_proj.weight",
+            [PP_P_XIELU_P] = "mlp.act_fn.alpha_p",
+            [PP_P_XIELU_N] = "mlp.act_fn.alpha_n",
+            [PP_P_XIELU_BETA] = "mlp.act_fn.beta",
+            [PP_P_XIELU_EPS] = "mlp.act_fn.eps",
+        },
+    .buffers = {".inv_freq"},
+};
+
+/* Swiss AI, "Apertus: Democratizing Open and Compliant LLMs for Global Language
+ * Environments", 2025. */
+const struct pp_family pp_family_apertus = {
+    .model_type = "apertus",
+    .architecture = "ApertusForCausalLM",
+    .config = "qk_norm=1 eps=rms_norm_eps|0.00001 theta=12000000 mlp_bias=0",
+    .names = &apertus_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_PLAIN_MLP,
+    .gelu = PP_XIELU,
+};
+
 static const struct pp_names starcoder2_names = {
     PP_NAMES_OUTSIDE_LAYERS,
     .norm_bias = "model.norm.bias",

@@ -56,6 +56,7 @@
     F(COHERE2, cohere2)                   \
     F(MINISTRAL3, ministral3)             \
     F(HUNYUAN_V1_DENSE, hunyuan_v1_dense) \
+    F(APERTUS, apertus)                   \
     F(QWEN3_5, qwen3_5)                   \
     F(OLMOE, olmoe)                       \
     F(FLEX_OLMO, flex_olmo)               \

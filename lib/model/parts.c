@@ -352,6 +352,19 @@ static void gated_mlp_saved(const struct pp_shard *s,
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
 }
 
+/* At first a and b of xielu (kernels.h) are 0.8. */
+static void xielu_tensors(struct pp_tensor_info *out)
+{
+    static const double first[] = {0.20345, -1.05022, 0.5, -1e-6};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        struct pp_tensor_info *t = &out[PP_P_XIELU_P + i];
+        set_vector(t, 1, PP_INIT_VALUE, PP_SPLIT_NONE, 1);
+        t->value = first[i];
+        t->frozen = i >= 2;
+        t->n_dims = !t->frozen;
+    }
+}
+
 static void plain_mlp_tensors(const struct pp_model *m,
                               const struct pp_model_part *p,
                               struct pp_tensor_info *out)
@@ -364,6 +377,8 @@ static void plain_mlp_tensors(const struct pp_model *m,
         set_bias(&out[PP_P_UP_BIAS], i, PP_SPLIT_ROWS, i);
         set_bias(&out[PP_P_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
     }
+    if (m->gelu == PP_XIELU)
+        xielu_tensors(out);
 }
 
 static void plain_mlp_saved(const struct pp_shard *s,
@@ -374,6 +389,9 @@ static void plain_mlp_saved(const struct pp_shard *s,
     out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, i};
     out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, i};
+    size_t numbers = s->model->gelu == PP_XIELU ? 2 : 0;
+    out[PP_S_DXIELU] = (struct pp_saved){PP_SAVED_GRAD_W,
+                                         numbers * pp_shard_row_ranks(s), true};
 }
 
 /* --- experts --- */

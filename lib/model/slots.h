@@ -34,6 +34,10 @@ enum pp_layer_param {
     PP_P_UP_BIAS,
     PP_P_DOWN,
     PP_P_DOWN_BIAS,
+    PP_P_XIELU_P, /* the numbers of xielu (kernels.h) */
+    PP_P_XIELU_N,
+    PP_P_XIELU_BETA, /* without a gradient, as the next */
+    PP_P_XIELU_EPS,
     PP_P_Q_A, /* latent attention: queries of low rank, their norm ... */
     PP_P_Q_A_BIAS,
     PP_P_Q_A_NORM,
@@ -149,6 +153,8 @@ enum pp_layer_saved {
     PP_S_DOUT1,     /* GRAD_W: like PP_S_OUT1; o_proj's gradient, or DMID is */
     PP_S_DNORM2,    /* GRAD_W: hidden */
     PP_S_DGATE_UP,  /* GRAD_W: like PP_S_GATE_UP */
+    PP_S_DXIELU,    /* GRAD_W: gradients of p and n of xielu by each token, 2 or
+                       0 */
     PP_S_DY,        /* GRAD_W: gradient of the layer's output, hidden */
     PP_S_DOUT2,     /* GRAD_W: likewise of down_proj, or DY is */
     PP_S_DSINKS,    /* GRAD_W: gradients of sinks by each token, NH or 0. Linear

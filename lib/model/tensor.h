@@ -27,7 +27,8 @@ enum pp_tensor_init {
                           a token passes: two for each layer (GPT-2) */
     PP_INIT_BY_INPUTS, /* uniform, up to 1 / the root of its columns */
     PP_INIT_ONES,
-    PP_INIT_ZEROS
+    PP_INIT_ZEROS,
+    PP_INIT_VALUE /* all are `value` */
 };
 
 /* Tensor-parallel ranks divide nothing, as with norms, whose gradients
@@ -46,6 +47,7 @@ struct pp_tensor_info {
     size_t inner[PP_TENSOR_DIMS - 1]; /* with more than two: the sizes of a row,
                                          as a convolution has */
     enum pp_tensor_init init;
+    double value;
     enum pp_tensor_split split;
     size_t n_parts; /* what is divided is never cut inside one of these equal
                        parts, such as the rows of a head; 1 if nothing is */

@@ -115,7 +115,7 @@ rename() {
     ppsplit -q -p 2 m | ppsplit -t >again
     diff table again || true
     ppsplit --models --json | jq -e '[.[] | select(.trains.cpu | not)] |
-        length > 20 and all(.plans and .refused == []) and
+        length > 10 and all(.plans and .refused == []) and
         any(.model_type == "jamba" and .architecture == "JambaForCausalLM")'
     ppsplit --models | grep -q '^jamba .* no$'
 }

@@ -74,6 +74,7 @@ FAMILIES = {
     "granite": lambda r, n: dict(multipliers(r), mlp_bias=yes(r)),
     "arcee": lambda r, n: dict(heads(r), hidden_act="relu2", mlp_bias=yes(r),
                                attention_bias=yes(r)),
+    "apertus": lambda r, n: dict(hidden_act="xielu", attention_bias=yes(r)),
     "starcoder2": lambda r, n: dict(
         hidden_act="gelu_pytorch_tanh", use_bias=yes(r),
         sliding_window=r.choice([None, 5, 40])),

@@ -54,6 +54,7 @@ differs() {
 @test "ernie4_5" { family ernie4_5; }
 @test "granite" { family granite; }
 @test "arcee" { family arcee; }
+@test "apertus" { family apertus; }
 @test "starcoder2" { family starcoder2; }
 @test "cohere" { family cohere; }
 @test "cohere2" { family cohere2; }

@@ -332,7 +332,8 @@ double rig_scalar(struct rig *r)
 }
 
 /* Reports whether element i of all parameters is of a tensor that is stored but
- * never trained: positions of audio, or embeddings of the ends of a clip. */
+ * never trained: positions of audio, embeddings of the ends of a clip, or
+ * numbers of xielu. */
 static bool is_fixed(const struct rig *r, size_t i)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
@@ -348,9 +349,8 @@ static bool is_fixed(const struct rig *r, size_t i)
 void rig_differences(struct rig *r, struct values *at, struct values *out)
 {
     const double h = 1e-5;
-    bool encoder = at == &r->w && pp_unit_is_vision(r->l.unit);
     for (size_t i = 0; i < at->n; i++) {
-        if (encoder && is_fixed(r, i)) {
+        if (at == &r->w && is_fixed(r, i)) {
             set(out, i, 0);
             continue;
         }

@@ -220,6 +220,28 @@ static void compare_gelu(struct call *c, size_t n, enum pp_gelu form)
     finish(c);
 }
 
+static void compare_xielu(struct call *c, size_t N, size_t C)
+{
+    struct tensor *x = in(c, ELEMENT, N * C), *dy = in(c, ELEMENT, N * C);
+    struct tensor *y = out(c, ELEMENT, N * C), *dx = out(c, ELEMENT, N * C);
+    struct tensor *sums = out(c, ACCUMULATED, 2 * N);
+    struct tensor *w[4];
+    for (size_t i = 0; i < 4; i++)
+        w[i] = in(c, ELEMENT, 1);
+    const struct pp_xielu on = {w[0]->at, w[1]->at, w[2]->at, w[3]->at};
+    const struct pp_xielu of = {w[0]->want, w[1]->want, w[2]->want, w[3]->want};
+    int rc = c->k->xielu_fwd(y->at, x->at, N, C, &on, gpu_stream()) ||
+             c->k->xielu_bwd(dx->at, sums->at, dy->at, x->at, N, C, &on,
+                             gpu_stream());
+    ref->xielu_fwd(y->want, x->want, N, C, &of, NULL);
+    ref->xielu_bwd(dx->want, sums->want, dy->want, x->want, N, C, &of, NULL);
+    ok(!rc, "%s xielu of %zu x %zu runs", c->k->name, N, C);
+    close_to(c, y, bound_of(c, 1e-5, 1e-11), "xielu_fwd");
+    close_to(c, dx, bound_of(c, 1e-5, 1e-11), "xielu_bwd");
+    close_to(c, sums, 1e-11, "xielu_bwd, sums");
+    finish(c);
+}
+
 static void compare_swiglu(struct call *c, size_t N, size_t C)
 {
     struct tensor *gu = in(c, ELEMENT, N * 2 * C), *dy = in(c, ELEMENT, N * C);
@@ -392,6 +414,10 @@ static void compare_norms_and_rope(struct call *c)
             compare_gelu(c, 5 * 24, (enum pp_gelu)form);
             compare_gelu(c, 35, (enum pp_gelu)form);
         }
+    }
+    if (wanted(c, "xielu")) {
+        compare_xielu(c, 5, 24);
+        compare_xielu(c, 3, 700);
     }
     if (wanted(c, "rope")) {
         compare_rope(c, 9, 3, 16, 5, false);

@@ -456,6 +456,8 @@ static void test_squares_blocks(const struct pp_kernels *k)
 static void test_empty(const struct pp_kernels *k)
 {
     double sum = 1;
+    double of[4] = {0};
+    const struct pp_xielu by = {&of[0], &of[1], &of[2], &of[3]};
     struct pp_adamw_step s = {.lr = 1};
     ok(!k->add(NULL, NULL, NULL, 0, NULL) &&
            !k->copy(NULL, NULL, 0, 4, 4, 4, NULL) && !k->zero(NULL, 0, NULL) &&
@@ -465,6 +467,7 @@ static void test_empty(const struct pp_kernels *k)
            !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
                              NULL) &&
            !k->gelu_fwd(NULL, NULL, 0, PP_GELU_ERF, NULL) &&
+           !k->xielu_fwd(NULL, NULL, 0, 4, &by, NULL) &&
            !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 4, false, 1, NULL) &&
            !k->taps_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
            !k->taps_bwd(NULL, NULL, NULL, 0, 4, NULL) &&

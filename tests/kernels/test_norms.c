@@ -324,6 +324,80 @@ static void test_gate(const struct pp_kernels *k, size_t C)
         values_free(all[i]);
 }
 
+/* The formula of kernels.h. */
+static double xielu(double x, const double w[4])
+{
+    double low = x < w[3] ? x : w[3];
+    double a = log(1 + exp(w[0])), b = w[2] + log(1 + exp(w[1]));
+    return (x > 0 ? a * x * x : b * (exp(low) - 1 - x)) + w[2] * x;
+}
+
+/* Returns the difference quotient of xielu by x, or by p or n. */
+static double xielu_slope(double x, const double w[4], int of)
+{
+    const double h = 1e-5;
+    double a[4], b[4];
+    memcpy(a, w, sizeof a);
+    memcpy(b, w, sizeof b);
+    if (of >= 0) {
+        a[of] += h;
+        b[of] -= h;
+    }
+    return (xielu(x + (of < 0) * h, a) - xielu(x - (of < 0) * h, b)) / (2 * h);
+}
+
+/* eps is far below 0 here, so that elements between it and 0 matter. */
+static void test_xielu(const struct pp_kernels *k, size_t C)
+{
+    const size_t N = 3;
+    const double w[] = {0.3, -1.1, 0.7, -0.125};
+    struct values by = values_new(k, 4, 1);
+    struct values x = values_new(k, N * C, 1), y = values_new(k, N * C, 0);
+    struct values dy = values_new(k, N * C, 0), dx = values_new(k, N * C, 0);
+    struct values sums = values_new(k, 2 * N, 0);
+    struct values want_y = values_new(k, N * C, 0);
+    struct values want_dx = values_new(k, N * C, 0);
+    struct values want_sums = values_new(k, 2 * N, 0);
+    struct values *all[] = {&by,   &x,      &y,       &dy,       &dx,
+                            &sums, &want_y, &want_dx, &want_sums};
+    double wide[4];
+    fill_normal(&x, "x", 4);
+    fill_normal(&dy, "dy", 1);
+    for (size_t i = 0; i < 4; i++) {
+        set(&by, i, w[i]);
+        wide[i] = get(&by, i);
+    }
+    set(&x, 0, -200);
+    for (size_t t = 0; t < N; t++) {
+        double of[2] = {0, 0};
+        for (size_t i = t * C; i < (t + 1) * C; i++) {
+            double a = get(&x, i), d = get(&dy, i);
+            set(&want_y, i, xielu(a, wide));
+            set(&want_dx, i, d * xielu_slope(a, wide, -1));
+            for (int j = 0; j < 2; j++)
+                of[j] += d * xielu_slope(a, wide, j);
+        }
+        set(&want_sums, t, of[0]);
+        set(&want_sums, N + t, of[1]);
+    }
+    const char *at = by.at;
+    size_t e = k->element_bytes;
+    const struct pp_xielu p = {at, at + e, at + 2 * e, at + 3 * e};
+    bool fine = !k->xielu_fwd(y.at, x.at, N, C, &p, NULL) &&
+                !k->xielu_bwd(dx.at, sums.at, dy.at, x.at, N, C, &p, NULL);
+    double near = e == 8 ? 1e-8 : 4e-6;
+    ok(fine && values_near(&y, &want_y, bound(k), 1, "y") && guard_whole(&y),
+       "%s xielu forward of %zu", k->name, C);
+    ok(values_near(&dx, &want_dx, near, 1, "dx") && guard_whole(&dx) &&
+           values_near(&sums, &want_sums, near, 1, "sums") &&
+           guard_whole(&sums) &&
+           !k->xielu_bwd(dy.at, sums.at, dy.at, x.at, N, C, &p, NULL) &&
+           same_bits(&dy, &dx),
+       "%s xielu backward of %zu", k->name, C);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
 /* Finds the largest error of the form by erf in fp32, relative to the value, or
  * to 1e-3 where that is more. */
 static void test_exact_gelu(void)
@@ -485,6 +559,7 @@ int main(void)
                 test_layernorm(tables[i], sizes[j], n);
             test_gelu(tables[i], sizes[j], (enum pp_gelu)(j % 4));
             test_gate(tables[i], sizes[j]);
+            test_xielu(tables[i], sizes[j]);
         }
         for (int form = PP_GELU_TANH; form <= PP_RELU_SQUARED; form++)
             test_gelu(tables[i], 700, (enum pp_gelu)form);

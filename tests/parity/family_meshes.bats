@@ -48,6 +48,7 @@ meshes() {
 @test "ernie4_5" { meshes ernie4_5; }
 @test "granite" { meshes granite; }
 @test "arcee" { meshes arcee; }
+@test "apertus" { meshes apertus; }
 @test "starcoder2" { meshes starcoder2; }
 @test "cohere" { meshes cohere; }
 @test "cohere2" { meshes cohere2; }

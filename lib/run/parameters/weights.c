@@ -222,7 +222,10 @@ static int init_tensor(struct pp_staging *s, const struct pp_parameter *t,
     else if (t->info.init == PP_INIT_BY_INPUTS)
         fill_random(p, t, to, seed, 1 / sqrt((double)t->info.cols), true);
     else
-        fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
+        fill_constant(p, t, to,
+                      t->info.init == PP_INIT_VALUE
+                          ? t->info.value
+                          : t->info.init == PP_INIT_ONES);
     return store_staging(s, t, PP_BLOCK_W, err);
 }
 
