@@ -2,7 +2,6 @@
 /* curves - the picture of --svg: curves of the run so far. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "draw/chart.h"

@@ -11,10 +11,9 @@ static void write_rank(const struct runner *p, const struct pp_place *at,
                        int rank, const struct pp_step_report *r, FILE *f)
 {
     const struct pp_graph *g = p->job.schedule->graph;
-    struct pp_json_writer w = {.f = f};
     char hash[20];
     snprintf(hash, sizeof hash, "%016" PRIx64, r->metadata[rank]);
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    struct pp_json_writer w = pp_json_line(f);
     pp_json_int(&w, "rank", rank);
     if (p->manifest.row_names)
         pp_json_string(&w, "component", p->manifest.row_names[at->row]);
@@ -29,8 +28,7 @@ static void write_rank(const struct runner *p, const struct pp_place *at,
     pp_json_end(&w);
     pp_json_int(&w, "step", r->step);
     pp_json_string(&w, "hash", hash);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
 }
 
 void pprun_write_metadata(const struct runner *p,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* objective - --objective-cases: computes objectives on numbers from a
  * file, with the functions that training uses. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -124,12 +122,11 @@ static int check_case(struct scored_case *s, struct pp_err *err)
 static void write_case(FILE *f, const struct scored_case *s, double loss,
                        const double *metrics, const double *dx)
 {
-    struct pp_json_writer w = {.f = f};
     unsigned columns = 0;
     size_t k = 0;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         columns |= s->rows.columns[c] ? pp_column_bit((enum pp_column)c) : 0;
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    struct pp_json_writer w = pp_json_line(f);
     if (s->c.id)
         pp_json_format(&w, "id", "%s", s->c.id);
     pp_json_real(&w, "loss", loss);
@@ -144,8 +141,7 @@ static void write_case(FILE *f, const struct scored_case *s, double loss,
         k += scored;
     }
     pp_json_end(&w);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
 }
 
 static int run_case(struct runner *p, const char *line, size_t n,

@@ -111,6 +111,20 @@ int pprun_recorded(void *ctx, const struct pp_record *r,
                    struct pp_err *err) PP_MUST_USE;
 int pprun_record_close(struct runner *p);
 
+/* --- signals.c --- */
+
+/* Installs signal handlers. With --save a signal asks all ranks to stop.
+ * Without it a signal ends the run at once, because there is no checkpoint to
+ * resume. */
+void pprun_install_handlers(const struct runner *p);
+
+/* Returns the number of the signal that came, or PP_STOP_OTHER if, with --save,
+ * the output failed. ctx is the runner. */
+int pprun_stop_requested(void *ctx);
+
+/* Returns true once after each SIGUSR2. */
+bool pprun_weights_asked(void *ctx);
+
 /* Called when all is saved and an output is left whose reader may stall: from
  * now on a signal ends the run. If one came before, the reader has a few
  * seconds. */

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/json_writer.h"
@@ -13,8 +12,9 @@
 static void write_step(const struct runner *p, const struct pp_step_report *r,
                        FILE *f)
 {
-    struct pp_json_writer w = {.f = f};
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    if (r->metadata)
+        pprun_write_metadata(p, r, f);
+    struct pp_json_writer w = pp_json_line(f);
     pp_json_int(&w, "step", r->step);
     pp_json_real(&w, "loss", r->loss);
     pp_json_real(&w, "grad_norm", r->grad_norm);
@@ -59,8 +59,7 @@ static void write_step(const struct runner *p, const struct pp_step_report *r,
                              pp_objectives[p->job.settings.objective.number],
                              runner_columns(p, &p->data), "", r->metrics);
     runner_write_val_metrics(p, r, &w);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
 }
 
 /* Says once that a step had nothing to learn from. */
@@ -77,6 +76,24 @@ static void note_unscored(struct runner *p, const struct pp_step_report *r)
     pprun_lines_note(p, text);
 }
 
+/* Makes the lines of a report, and gives them to the output. */
+static int put(struct runner *p, const struct pp_step_report *r,
+               void (*write)(const struct runner *,
+                             const struct pp_step_report *, FILE *),
+               bool stop, struct pp_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (f)
+        write(p, r, f);
+    int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
+             : pprun_lines_shown(p) ? pprun_lines_write(p, text, n, stop, err)
+                                    : 0;
+    free(text);
+    return rc;
+}
+
 int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 {
     struct runner *p = ctx;
@@ -88,18 +105,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
         tool_erase(p->tool);
     pprun_of(p)->last_step = r->step;
     pprun_of(p)->stopped = r->stop;
-    char *line = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&line, &n);
-    if (f && r->metadata)
-        pprun_write_metadata(p, r, f);
-    if (f)
-        write_step(p, r, f);
-    int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
-             : pprun_lines_shown(p)
-                 ? pprun_lines_write(p, line, n, r->stop, err)
-                 : 0;
-    free(line);
+    int rc = put(p, r, write_step, r->stop, err);
     if (rc == 0 && r->metadata)
         rc = pprun_check_metadata(p, r, err);
     pprun_curves_add(p, r);
@@ -131,15 +137,5 @@ void pprun_weights_missed(void *ctx, int64_t step, const char *why)
 int pprun_evaluated(void *ctx, const struct pp_step_report *r,
                     struct pp_err *err)
 {
-    struct runner *p = ctx;
-    char *line = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&line, &n);
-    if (f)
-        runner_write_evaluation(p, r, f);
-    int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
-             : pprun_lines_shown(p) ? pprun_lines_write(p, line, n, false, err)
-                                    : 0;
-    free(line);
-    return rc;
+    return put(ctx, r, runner_write_evaluation, false, err);
 }

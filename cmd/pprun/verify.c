@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* verify - --verify: makes the runs to compare, and prints the result. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/json_writer.h"
 #include "data/packed/packed.h"
@@ -353,8 +351,7 @@ static void print_verdict_json(const struct verify *y, const char *hint)
         pp_json_end(&w);
     }
     pp_json_end(&w);
-    pp_json_end(&w);
-    putc('\n', w.f);
+    pp_json_finish(&w);
 }
 
 int pprun_verify(struct runner *p)

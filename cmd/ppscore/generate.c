@@ -95,13 +95,12 @@ static int in_input_order(const void *va, const void *vb)
 static void write_prompt(const struct runner *p, const struct prompt *s)
 {
     FILE *f = p->tool->out;
-    struct pp_json_writer w = {.f = f};
     struct pp_bin b;
     const struct ppscore_drawn *drawn =
         ppscore_of(p)->drawn + s->number * p->job.generate.n;
     uint32_t n = ppscore_of(p)->n_drawn[s->number];
     pp_packed_bin(&ppscore_of(p)->extended, s->number, &b);
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    struct pp_json_writer w = pp_json_line(f);
     pp_json_uint(&w, "sequence", s->source);
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);
@@ -118,8 +117,7 @@ static void write_prompt(const struct runner *p, const struct prompt *s)
     for (uint32_t t = 0; t < n; t++)
         pp_json_real(&w, NULL, drawn[t].logprob);
     pp_json_end(&w);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
 }
 
 int ppscore_generate_write(struct runner *p)

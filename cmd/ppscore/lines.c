@@ -258,8 +258,7 @@ static int write_line(const struct runner *p, size_t sequence,
         write_lists(p, &w, sequence, "topk_logits", false);
     }
     pp_json_format(&w, "xxh3", "\"%016" PRIx64 "\"", sum_of(s));
-    pp_json_end(&w);
-    putc('\n', s->f);
+    pp_json_finish(&w);
     (void)fflush(s->f);
     pp_checksum_finish(&s->sum);
     return 0;

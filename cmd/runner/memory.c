@@ -138,23 +138,28 @@ static void print_row(const struct runner *p, int rank,
     tool_say_row(p->tool, TOOL_DETAIL, row);
 }
 
-static void print_memory_json(const struct runner *p, int rank,
-                              const struct runner_row_memory *row)
+static void print_memory_json(const struct runner *p,
+                              const struct runner_row_memory *rows)
 {
-    const struct pp_rank_memory *m = &row->rank;
-    FILE *f = p->tool->out;
-    bool last = rank + 1 == p->job.schedule->graph->n_rows;
-    fprintf(f, "%s  {\"rank\": %d, \"slots\": %d", rank ? "" : "[\n", rank,
-            m->slots);
-    for (int i = 0; i < PP_N_MEMORY_PARTS; i++)
-        fprintf(f, ", \"%s\": %zu", pp_memory_part_names[i], m->bytes.part[i]);
-    fprintf(f,
-            ", \"total\": %zu, \"host\": %zu, \"ranks\": %d, "
-            "\"channels\": %zu, \"stacks\": %zu, \"connections\": %zu, "
-            "\"mapped\": %zu}%s",
-            pp_rank_total(&m->bytes), m->host, row->ranks, row->channels,
-            row->stacks, row->connections, m->bytes.mapped,
-            last ? "\n]\n" : ",\n");
+    struct pp_json_writer w = {.f = p->tool->out, .indent = 2};
+    pp_json_array(&w, NULL, PP_JSON_BROKEN);
+    for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
+        const struct pp_rank_memory *m = &rows[r].rank;
+        pp_json_object(&w, NULL, PP_JSON_INLINE);
+        pp_json_int(&w, "rank", r);
+        pp_json_int(&w, "slots", m->slots);
+        for (int i = 0; i < PP_N_MEMORY_PARTS; i++)
+            pp_json_uint(&w, pp_memory_part_names[i], m->bytes.part[i]);
+        pp_json_uint(&w, "total", pp_rank_total(&m->bytes));
+        pp_json_uint(&w, "host", m->host);
+        pp_json_int(&w, "ranks", rows[r].ranks);
+        pp_json_uint(&w, "channels", rows[r].channels);
+        pp_json_uint(&w, "stacks", rows[r].stacks);
+        pp_json_uint(&w, "connections", rows[r].connections);
+        pp_json_uint(&w, "mapped", m->bytes.mapped);
+        pp_json_end(&w);
+    }
+    pp_json_finish(&w);
 }
 
 /* Adds what n ranks take; the sum stays below SIZE_MAX. */
@@ -313,7 +318,6 @@ static int measure_rows(struct runner *p, struct runner_row_memory *rows)
 static int check_rows(struct runner *p, const struct runner_row_memory *rows,
                       const int *here, size_t *need)
 {
-    const struct runner_options *o = &p->options;
     char titles[TOOL_MEMORY_ROW];
     tool_memory_titles(p->model.maps, titles);
     tool_say_row(p->tool, TOOL_DETAIL, titles);
@@ -322,8 +326,6 @@ static int check_rows(struct runner *p, const struct runner_row_memory *rows,
         print_row(p, r, m);
         if (check_memory(p, r, m))
             return -1;
-        if (o->plan)
-            print_memory_json(p, r, &rows[r]);
         if (p->job.device->is_host)
             add_ranks(need, pp_rank_total(&m->bytes), here[r]);
         if (!p->job.offload_dir)
@@ -357,6 +359,8 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
         count_here(p, here, ctx, ranks_here);
         rc = check_rows(p, rows, ranks_here, &need);
     }
+    if (rc == 0 && o->plan)
+        print_memory_json(p, rows);
     if (rc == 0)
         rc = say_step(p);
     if (rc == 0) {

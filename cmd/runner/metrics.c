@@ -31,8 +31,7 @@ void runner_write_val_metrics(const struct runner *p,
 void runner_write_evaluation(const struct runner *p,
                              const struct pp_step_report *r, FILE *f)
 {
-    struct pp_json_writer w = {.f = f};
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    struct pp_json_writer w = pp_json_line(f);
     if (p->job.optim.steps > 0)
         pp_json_int(&w, "step", r->step);
     pp_json_real(&w, "val_loss", r->val_loss);
@@ -41,6 +40,5 @@ void runner_write_evaluation(const struct runner *p,
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);
     runner_write_val_metrics(p, r, &w);
-    pp_json_end(&w);
-    putc('\n', f);
+    pp_json_finish(&w);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* process - one rank of a job whose ranks are processes: the checks
  * before the first step, the run, and the results that rank 0 collects. */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -405,6 +406,63 @@ static int run_joined(struct runner *p, struct pp_rendezvous *j,
                : 0;
 }
 
+/* --- callbacks of the thread that watches the other processes --- */
+
+/* Prints a line at once, if standard error takes it: the thread must not wait
+ * for a reader. The progress line belongs to another thread, so a terminal's
+ * line is erased in any case. */
+static void say(void *ctx, const char *text)
+{
+    const struct runner *p = ctx;
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&at, 1, 0) == 1)
+        fprintf(stderr, "%s%s: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
+                p->tool->name, text);
+}
+
+static void describe(void *ctx, char *text, size_t room)
+{
+    struct runner *p = ctx;
+    pp_progress_format(&p->progress, &p->job, p->rank, text, room);
+}
+
+static bool stopping(void *ctx)
+{
+    const struct runner *p = ctx;
+    return p->job.stop(p->job.ctx) != 0;
+}
+
+static void stop(void *ctx)
+{
+    struct runner *p = ctx;
+    p->others_stop = true;
+}
+
+/* Says at once which rank is lost: what follows may not return. */
+static void aborted(void *ctx, const struct pp_err *why)
+{
+    const struct runner *p = ctx;
+    if (why->origin.known & PP_ORIGIN_LOST)
+        say(ctx, why->text);
+    runner_must_end(p->name, why->text);
+}
+
+static struct pp_rendezvous_observer observer_of(struct runner *p)
+{
+    return (struct pp_rendezvous_observer){
+        .seconds = p->options.stall_timeout,
+        .abort = !p->options.stall_wait,
+        .say = say,
+        .describe = describe,
+        .stopping = p->job.save ? stopping : NULL,
+        .stop = stop,
+        .aborted = aborted,
+        .ctx = p,
+    };
+}
+
+/* --- the process --- */
+
 int runner_process(struct runner *p, const char *manifest, enum pp_exit *status)
 {
     struct runner_launch l;
@@ -424,7 +482,7 @@ int runner_process(struct runner *p, const char *manifest, enum pp_exit *status)
     struct pp_err failure = *err; /* sent to the others when joining */
     l.place.failure = rc ? &failure : NULL;
     l.place.told = &p->tool->told;
-    const struct pp_rendezvous_observer observer = runner_observer(p);
+    const struct pp_rendezvous_observer observer = observer_of(p);
     l.place.observer = &observer;
     p->job.progress = &p->progress;
     if (pp_rendezvous_open(&l.place, &j, err))

@@ -185,9 +185,6 @@ int runner_check_generator_data(const struct runner *p, const char *dir,
  * from PATH/generator, or of the plan. */
 int runner_open_generator(struct runner *p, const char *path) PP_MUST_USE;
 
-/* Refuses what pprun does not do with a model that has an encoder of images. */
-int runner_check_images(const struct runner *p) PP_MUST_USE;
-
 /* Returns the columns that an objective finds with the data, as bits. */
 unsigned runner_columns(const struct runner *p, const struct pp_packed *data);
 
@@ -286,9 +283,6 @@ int runner_threads(struct runner *p, enum pp_exit *status) PP_MUST_USE;
 int runner_process(struct runner *p, const char *manifest,
                    enum pp_exit *status) PP_MUST_USE;
 
-/* Returns the observer of the other processes (watch.c). ctx is p. */
-struct pp_rendezvous_observer runner_observer(struct runner *p);
-
 /* Refuses --transport threads in one of several processes of a job. */
 int runner_check_alone(struct runner *p) PP_MUST_USE;
 
@@ -337,8 +331,8 @@ struct runner_launch {
 int runner_launch_read(struct runner_launch *l, bool to_join,
                        struct pp_err *err) PP_MUST_USE;
 
-/* Sets the secret of the job, if there is one (secret.c). file may be
- * NULL. */
+/* Sets the secret of the job, if there is one: of the file, unless that is
+ * NULL, of the environment or of the launcher. */
 int runner_find_secret(struct runner_launch *l, const char *file,
                        struct pp_err *err) PP_MUST_USE;
 
