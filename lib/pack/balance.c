@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/heap.h"
 #include "pack/rule.h"
 
 /* LONG: items above this part of the capacity are long. PASSED: this many cheap
@@ -102,37 +103,34 @@ static uint64_t costliest(const struct balance_state *s)
     return most;
 }
 
-/* Returns the cheapest bin with room among the PASSED cheapest, else the first
- * with room, else SIZE_MAX. Drops outdated entries of the heap. */
-static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
+/* Returns the cheapest bin with room among the PASSED cheapest, which leaves the
+ * heap, else the first with room, else SIZE_MAX. */
+static size_t choose_cheap_bin(struct balance_state *s, struct pp_heap *h,
                                const struct pp_first_fit_tree *room, uint32_t i)
 {
-    uint32_t length = s->lengths[i];
-    struct pp_by_cost passed[PASSED];
+    uint32_t length = s->lengths[i], passed[PASSED];
     size_t n = 0, found = SIZE_MAX;
     while (h->n && n < PASSED && found == SIZE_MAX) {
-        struct pp_by_cost top = pp_cost_heap_pop(h);
-        if (top.cost != s->weighed[top.index])
-            continue;
-        if (s->space[top.index] >= length && has_other_room(s, top.index, i))
-            found = top.index;
+        uint32_t b = pp_heap_pop(h);
+        if (s->space[b] >= length && has_other_room(s, b, i))
+            found = b;
         else
-            passed[n++] = top;
+            passed[n++] = b;
     }
     while (n)
-        pp_cost_heap_push(h, passed[--n]);
+        pp_heap_push(h, passed[--n]);
     if (found == SIZE_MAX && room->room[1] > length)
         found = pp_first_fit_tree_first(room, length);
     return found < s->n_bins && has_other_room(s, found, i) ? found : SIZE_MAX;
 }
 
 /* Changes the weights of the bins to their tokens. */
-static void weigh_tokens(struct balance_state *s, struct pp_cost_heap *h)
+static void weigh_tokens(struct balance_state *s, struct pp_heap *h)
 {
     h->n = 0;
     for (size_t b = 0; b < s->n_bins; b++) {
         s->weighed[b] = s->capacity - s->space[b];
-        pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
+        pp_heap_push(h, (uint32_t)b);
     }
 }
 
@@ -140,7 +138,7 @@ static void weigh_tokens(struct balance_state *s, struct pp_cost_heap *h)
  * false if an item has no room. The first items open all bins, so that none
  * stays empty. */
 static bool deal_items(struct balance_state *s, const uint64_t *weight,
-                       bool short_apart, struct pp_cost_heap *h,
+                       bool short_apart, struct pp_heap *h,
                        struct pp_first_fit_tree *room)
 {
     bool by_tokens = false;
@@ -159,7 +157,11 @@ static bool deal_items(struct balance_state *s, const uint64_t *weight,
         put_item(s, i, (uint32_t)b);
         s->weighed[b] += by_tokens ? s->lengths[i] : weight[i];
         pp_first_fit_tree_set(room, b, s->space[b] + 1);
-        pp_cost_heap_push(h, (struct pp_by_cost){s->weighed[b], (uint32_t)b});
+        uint32_t at = h->position[b];
+        if (at < h->n && h->items[at] == b)
+            pp_heap_update(h, at);
+        else
+            pp_heap_push(h, (uint32_t)b);
     }
     return true;
 }
@@ -170,8 +172,10 @@ static void try_deal(struct balance_state *s, const uint64_t *weight,
                      bool short_apart, uint64_t *least)
 {
     struct pp_first_fit_tree room;
-    struct pp_cost_heap h = {
-        .entries = pp_calloc(s->n + s->n_bins + PASSED, sizeof *h.entries)};
+    struct pp_heap h = {.items = pp_calloc(s->n_bins, sizeof *h.items),
+                        .before = pp_load_is_less,
+                        .ctx = s->weighed,
+                        .position = pp_calloc(s->n_bins, sizeof *h.position)};
     pp_first_fit_tree_init(&room, s->n_bins, s->capacity);
     if (deal_items(s, weight, short_apart, &h, &room) &&
         costliest(s) < *least) {
@@ -179,7 +183,8 @@ static void try_deal(struct balance_state *s, const uint64_t *weight,
         memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
     }
     pp_first_fit_tree_finish(&room);
-    free(h.entries);
+    free(h.items);
+    free(h.position);
 }
 
 /* Computes the cost of each item above the lowest price per token. Returns

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bins - changes to bins after a rule made them: more bins, so that every
- * rank gets the same number, and another order. */
+/* bins - makes bins, and changes them after a rule made them: more bins, so
+ * that every rank gets the same number, and another order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +9,87 @@
 #include "base/rng.h"
 #include "pack/rule.h"
 
+/* Allocates the bins. first[b + 1] is where bin b's next item goes, and ends at
+ * the end of bin b. */
+static void begin_bins(struct pp_bins *out, const uint32_t *bins, size_t n,
+                       size_t n_bins)
+{
+    *out = (struct pp_bins){.n_bins = n_bins, .n_items = n};
+    out->first = pp_calloc(n_bins + 2, sizeof *out->first);
+    out->items = pp_calloc(n, sizeof *out->items);
+    for (size_t i = 0; i < n; i++)
+        out->first[bins[i] + 2]++;
+    for (size_t b = 2; b <= n_bins; b++)
+        out->first[b] += out->first[b - 1];
+}
+
+void pp_bins_make(struct pp_bins *out, const uint32_t *order,
+                  const uint32_t *bin_of, size_t n, size_t n_bins)
+{
+    begin_bins(out, bin_of, n, n_bins);
+    for (size_t k = 0; k < n; k++) {
+        uint32_t i = order ? order[k] : (uint32_t)k;
+        out->items[out->first[bin_of[i] + 1]++] = i;
+    }
+}
+
+void pp_bins_gather(struct pp_bins *out, const uint32_t *order,
+                    const uint32_t *bin_at, size_t n, size_t n_bins)
+{
+    begin_bins(out, bin_at, n, n_bins);
+    for (size_t k = 0; k < n; k++)
+        out->items[out->first[bin_at[k] + 1]++] = order[k];
+}
+
+void pp_bins_finish(struct pp_bins *b)
+{
+    free(b->first);
+    free(b->items);
+    memset(b, 0, sizeof *b);
+}
+
+uint64_t pp_bins_largest(const struct pp_bins *b, const uint32_t *lengths)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < b->n_bins; k++) {
+        uint64_t load = 0;
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            load += lengths[b->items[i]];
+        most = load > most ? load : most;
+    }
+    return most;
+}
+
+bool pp_load_is_less(const void *ctx, uint32_t a, uint32_t b)
+{
+    const uint64_t *load = ctx;
+    return load[a] != load[b] ? load[a] < load[b] : a < b;
+}
+
+uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
+                        size_t n, size_t n_bins, uint64_t *load,
+                        uint32_t *scratch, uint32_t *bin_of)
+{
+    uint64_t most = 0;
+    struct pp_heap h = {
+        .items = scratch, .before = pp_load_is_less, .ctx = load};
+    for (size_t k = 0; k < n; k++) {
+        /* The first items open all bins, so that none stays empty. */
+        bool opens = k < n_bins;
+        uint32_t i = order[k], b = opens ? (uint32_t)k : h.items[0];
+        bin_of[i] = b;
+        load[b] = opens ? lengths[i] : load[b] + lengths[i];
+        most = load[b] > most ? load[b] : most;
+        if (opens)
+            pp_heap_push(&h, b);
+        else
+            pp_heap_update(&h, 0);
+    }
+    return most;
+}
+
+/* Longest processing time first: Graham, "Bounds on multiprocessing timing
+ * anomalies", SIAM Journal on Applied Mathematics 17, 1969. */
 static bool load_is_greater(const void *ctx, uint32_t a, uint32_t b)
 {
     const uint64_t *load = ctx;

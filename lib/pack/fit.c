@@ -13,6 +13,52 @@
 #include "base/mt19937.h"
 #include "pack/rule.h"
 
+void pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
+                            uint32_t capacity)
+{
+    for (t->leaves = 64; t->leaves < n;)
+        t->leaves *= 2;
+    t->room = pp_calloc(2 * t->leaves, sizeof *t->room);
+    for (size_t i = 1; i < 2 * t->leaves; i++)
+        t->room[i] = capacity + 1;
+}
+
+static uint32_t larger_of(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+void pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity)
+{
+    struct pp_first_fit_tree big;
+    pp_first_fit_tree_init(&big, 2 * t->leaves, capacity);
+    memcpy(big.room + big.leaves, t->room + t->leaves,
+           t->leaves * sizeof *t->room);
+    for (size_t i = big.leaves - 1; i > 0; i--)
+        big.room[i] = larger_of(big.room[2 * i], big.room[2 * i + 1]);
+    free(t->room);
+    *t = big;
+}
+
+void pp_first_fit_tree_set(struct pp_first_fit_tree *t, size_t bin,
+                           uint32_t room)
+{
+    size_t i = bin + t->leaves;
+    t->room[i] = room;
+    while (i /= 2) {
+        uint32_t top = larger_of(t->room[2 * i], t->room[2 * i + 1]);
+        if (t->room[i] == top)
+            break;
+        t->room[i] = top;
+    }
+}
+
+void pp_first_fit_tree_finish(struct pp_first_fit_tree *t)
+{
+    free(t->room);
+    memset(t, 0, sizeof *t);
+}
+
 void pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
                      struct pp_waste_budget *budget, struct pp_bins *out)
 {

@@ -57,36 +57,6 @@ static void divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
     }
 }
 
-bool pp_load_is_less(const void *ctx, uint32_t a, uint32_t b)
-{
-    const uint64_t *load = ctx;
-    return load[a] != load[b] ? load[a] < load[b] : a < b;
-}
-
-uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
-                        size_t n, size_t n_bins, uint64_t *load,
-                        uint32_t *scratch, uint32_t *bin_of)
-{
-    uint64_t most = 0;
-    struct pp_heap h = {
-        .items = scratch, .before = pp_load_is_less, .ctx = load};
-    for (size_t k = 0; k < n; k++) {
-        /* The first items open all bins, so that none stays empty. */
-        bool opens = k < n_bins;
-        uint32_t i = order[k], b = opens ? (uint32_t)k : h.items[0];
-        bin_of[i] = b;
-        load[b] = opens ? lengths[i] : load[b] + lengths[i];
-        most = load[b] > most ? load[b] : most;
-        if (opens)
-            pp_heap_push(&h, b);
-        else
-            pp_heap_update(&h, 0);
-    }
-    return most;
-}
-
-/* Longest processing time first: Graham, "Bounds on multiprocessing timing
- * anomalies", SIAM Journal on Applied Mathematics 17, 1969. */
 void pp_parts_lpt(const uint32_t *lengths, size_t n, size_t n_parts,
                   struct pp_bins *out)
 {

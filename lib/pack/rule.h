@@ -188,15 +188,4 @@ struct pp_by_cost {
 void pp_sort_by_cost(const uint64_t *cost, size_t n, struct pp_by_cost *keys,
                      uint32_t *order);
 
-/* A heap with the cheapest entry on top; among equal costs the lowest index. */
-struct pp_cost_heap {
-    struct pp_by_cost *entries; /* room for all that are pushed */
-    size_t n;
-};
-
-void pp_cost_heap_push(struct pp_cost_heap *h, struct pp_by_cost e);
-
-/* Removes and returns the top. h->n must be above 0. */
-struct pp_by_cost pp_cost_heap_pop(struct pp_cost_heap *h);
-
 #endif

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* best - the rules of pptools itself: "fill", which fills one bin after
- * the other, and "best", the fewest bins of all rules, of a linear program and
- * of a search. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/alloc.h"
-#include "pack/patterns.h"
-
-/* The rule "fill": the minimum bin slack heuristic. Gupta and Ho, "A new
- * heuristic algorithm for the one-dimensional bin-packing problem", Production
- * Planning & Control 10, 1999. The longest sequence left opens each bin
- * (Fleszar and Hindi, Computers & Operations Research 29, 2002).
+/* fill - fills one bin after the other: the minimum bin slack heuristic. Gupta
+ * and Ho, "A new heuristic algorithm for the one-dimensional bin-packing
+ * problem", Production Planning & Control 10, 1999. The longest sequence left
+ * opens each bin (Fleszar and Hindi, Computers & Operations Research 29, 2002).
  *
  * A bin is completed by descending lengths, the longest that fit first. The
  * last choice is changed first, until nothing is left empty or the bin's share
  * of the work is done. The fullest completion is used for as many bins as it
  * can fill. Equal lengths are one class. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "pack/rule.h"
 
 /* Limits on completions: in all, and the least and the most per bin. */
 enum { COMPLETIONS = 1 << 24, LEAST = 8, MOST = 4096 };
@@ -185,135 +181,4 @@ void pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(f.fullest);
     free(f.placed);
     free(f.bin_at);
-}
-
-/* The rule "best". Up to FEW sequences it also runs the rules that look for a
- * number of parts. Up to SOME it tries differencing with two numbers only: the
- * bound, which differencing meets if bins hold many sequences, and one less
- * than the best so far. Above MANY it adds only one-pass rules to bfd and fill:
- * the other rules find no fewer bins for so many sequences, and each takes as
- * long as all the rest. */
-enum { FEW = 4096, SOME = 1 << 17, MANY = 1 << 21 };
-
-/* Keeps the packing with fewer bins, and frees the other. */
-static void keep_fewer(struct pp_bins *best, struct pp_bins *b)
-{
-    if (b->first && b->n_bins < best->n_bins) {
-        pp_bins_finish(best);
-        *best = *b;
-    } else
-        pp_bins_finish(b);
-}
-
-static void try_rule(pp_pack_fn *pack, const uint32_t *lengths, size_t n,
-                     uint32_t capacity, struct pp_bins *best)
-{
-    struct pp_bins b;
-    pack(lengths, n, capacity, &b);
-    keep_fewer(best, &b);
-}
-
-/* Runs rules until the bound is met. A rule stops when its empty space shows
- * that it cannot have fewer bins. */
-static void try_fast_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
-                           size_t bound, struct pp_bins *best)
-{
-    static pp_try_fn *const rules[] = {
-        pp_try_next_fit, pp_try_megatron_rl, pp_try_ffd,      pp_try_mffd,
-        pp_try_wfd,      pp_try_axolotl,     pp_try_first_fit};
-    enum { N_RULES = sizeof rules / sizeof *rules, N_ONE_PASS = 2 };
-    int n_rules = n > MANY ? N_ONE_PASS : N_RULES;
-    uint64_t total = 0;
-    uint32_t shortest = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        total += lengths[i];
-        shortest = lengths[i] < shortest ? lengths[i] : shortest;
-    }
-    for (int r = 0; r < n_rules && best->n_bins > bound; r++) {
-        struct pp_bins b;
-        struct pp_waste_budget budget = {
-            (uint64_t)(best->n_bins - 1) * capacity - total, shortest};
-        if (shortest == 0 && rules[r] == pp_try_mffd)
-            continue;
-        rules[r](lengths, n, capacity, &budget, &b);
-        keep_fewer(best, &b);
-    }
-}
-
-static void try_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
-                      size_t bound, struct pp_bins *best)
-{
-    static pp_pack_fn *const slow[] = {pp_pack_first_fit_shuffle, pp_pack_lpt,
-                                       pp_pack_kk};
-    static const size_t most[] = {MANY, FEW, FEW};
-    enum { N_SLOW = sizeof slow / sizeof *slow };
-    if (best->n_bins > bound)
-        try_rule(pp_pack_fill, lengths, n, capacity, best);
-    try_fast_rules(lengths, n, capacity, bound, best);
-    for (int r = 0; r < N_SLOW && best->n_bins > bound; r++)
-        if (n <= most[r])
-            try_rule(slow[r], lengths, n, capacity, best);
-}
-
-static void try_n_parts_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
-                           size_t n_parts, struct pp_bins *best)
-{
-    struct pp_bins b;
-    if (n_parts == 0 || n_parts >= best->n_bins)
-        return;
-    pp_parts_kk(lengths, n, n_parts, &b);
-    if (pp_bins_largest(&b, lengths) <= capacity) {
-        pp_bins_finish(best);
-        *best = b;
-    } else
-        pp_bins_finish(&b);
-}
-
-static void try_differencing(const uint32_t *lengths, size_t n,
-                             uint32_t capacity, size_t bound,
-                             struct pp_bins *best)
-{
-    if (n <= FEW || n > SOME)
-        return;
-    try_n_parts_kk(lengths, n, capacity, bound, best);
-    try_n_parts_kk(lengths, n, capacity, best->n_bins - 1, best);
-}
-
-/* Searches for one bin fewer, and repeats while it finds that. */
-static void search_fewer(const uint32_t *lengths, size_t n, uint32_t capacity,
-                         size_t bound, struct pp_bins *best)
-{
-    enum pp_pack_answer answer = PP_PACK_FOUND;
-    while (answer == PP_PACK_FOUND && best->n_bins > bound) {
-        struct pp_bins b;
-        pp_pack_search(lengths, n, capacity, best->n_bins - 1, &answer, &b);
-        if (answer == PP_PACK_FOUND) {
-            pp_bins_finish(best);
-            *best = b;
-        }
-    }
-}
-
-void pp_pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
-                  struct pp_bins *out)
-{
-    size_t bound;
-    pp_pack_lower_bound(lengths, n, capacity, &bound);
-    pp_pack_bfd(lengths, n, capacity, out);
-    try_rules(lengths, n, capacity, bound, out);
-    try_differencing(lengths, n, capacity, bound, out);
-    pp_pack_by_patterns(lengths, n, capacity, out->n_bins, &bound, out);
-    search_fewer(lengths, n, capacity, bound, out);
-}
-
-void pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     size_t n_bins, size_t *bound)
-{
-    enum pp_pack_answer answer = PP_PACK_IMPOSSIBLE;
-    pp_pack_lower_bound(lengths, n, capacity, bound);
-    pp_pack_by_patterns(lengths, n, capacity, n_bins, bound, NULL);
-    while (answer == PP_PACK_IMPOSSIBLE && *bound < n_bins) {
-        pp_pack_search(lengths, n, capacity, *bound, &answer, NULL);
-        *bound += answer == PP_PACK_IMPOSSIBLE;
-    }
 }
