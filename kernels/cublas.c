@@ -131,6 +131,8 @@ int pp_cublas_open(struct pp_cublas *c, char *why, size_t n)
         pp_cublas_close(c);
         return -1;
     }
+    *(void **)&c->gemm_grouped =
+        dlsym(c->library, "cublasGemmGroupedBatchedEx");
     open_lt(&c->lt);
     return 0;
 }

@@ -23,7 +23,8 @@ enum {
     PP_CUBLAS_COMPUTE_32F = 68,
     PP_CUBLAS_GEMM_DEFAULT = -1,
     PP_CUBLAS_FULL_REDUCTION =
-        16 /* CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION */
+        16, /* CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION */
+    PP_CUBLAS_NOT_SUPPORTED = 15
 };
 
 /* --- cuBLASLt --- */
@@ -40,8 +41,7 @@ enum {
     PP_CUBLASLT_PREFERENCE_REDUCTION = 3,
     PP_CUBLASLT_PREFERENCE_ALIGNMENT =
         5, /* alignment of a; b, c and d follow */
-    PP_CUBLASLT_REDUCTION_COMPUTE_TYPE = 2,
-    PP_CUBLAS_NOT_SUPPORTED = 15
+    PP_CUBLASLT_REDUCTION_COMPUTE_TYPE = 2
 };
 
 struct pp_cublaslt_algorithm {
@@ -95,6 +95,16 @@ struct pp_cublas {
                 const void *alpha, const void *a, int type_a, int lda,
                 const void *b, int type_b, int ldb, const void *beta, void *c,
                 int type_c, int ldc, int compute, int algorithm);
+    /* The same for n groups of size[i] products each, whose matrices begin
+     * where arrays in device memory say; the other arrays are in host memory.
+     * NULL in a cuBLAS before 12.5. */
+    int (*gemm_grouped)(void *handle, const int *op_a, const int *op_b,
+                        const int *m, const int *n, const int *k,
+                        const void *alpha, const void *const *a, int type_a,
+                        const int *lda, const void *const *b, int type_b,
+                        const int *ldb, const void *beta, void *const *c,
+                        int type_c, const int *ldc, int n_groups,
+                        const int *size, int compute);
     struct pp_cublaslt lt; /* optional: its library may be NULL */
 };
 

@@ -34,9 +34,11 @@
 
 #if defined(PP_ELEMENT_F32)
 typedef float elem;
+#define PP_ELEMENT_TYPE PP_CUBLAS_R_32F /* cublas.h */
 #define PP_CUDA(name) pp_##name##_cuda_f32
 #elif defined(PP_ELEMENT_BF16)
 typedef __nv_bfloat16 elem;
+#define PP_ELEMENT_TYPE PP_CUBLAS_R_16BF
 #define PP_CUDA(name) pp_##name##_cuda_bf16
 #else
 #error "define PP_ELEMENT_F32 or PP_ELEMENT_BF16"

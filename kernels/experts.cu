@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* experts on a GPU: rows of tokens, activations, sinks, and the order of rows
- * of other ranks. A block works on one row of a copy, and a team of threads, a
- * warp or for wide rows a block, on one row of a sum. */
+/* experts on a GPU: rows of tokens, activations, sinks, the order of rows of
+ * other ranks, and products. A block works on one row of a copy, and a team of
+ * threads, a warp or for wide rows a block, on one row of a sum. */
 #include "columns.cuh"
+#include "cublas.h"
 #include "device.cuh"
+
+#include <limits.h>
 
 #define THREADS 256
 #define WIDE 2048     /* width of the narrowest row that has a block */
@@ -425,11 +428,172 @@ static bool next_expert(struct each_expert *i)
     return false;
 }
 
-PP_GROUPED_FWD(PP_CUDA(grouped_fwd))
+/* Matrices of experts: one begins of_expert bytes behind the one of the expert
+ * before, and of_row bytes behind it for each earlier row. */
+struct grouped_matrix {
+    char *at;
+    size_t of_expert, of_row;
+    int op, ld, type;
+};
+
+/* For every expert c (m, n), column-major, = op(a) op(b) + beta c. n or k is 0
+ * in place of the rows of the expert. */
+struct grouped_product {
+    struct grouped_matrix a, b, c;
+    size_t m, n, k;
+    float beta;
+};
+
+/* One call has the products of so many experts. */
+#define MOST_GROUPS 256
+
+struct group_places {
+    int32_t expert[MOST_GROUPS], first[MOST_GROUPS];
+};
+
+static __device__ inline char *matrix_of(struct grouped_matrix x, size_t expert,
+                                         size_t first)
+{
+    return x.at + expert * x.of_expert + first * x.of_row;
+}
+
+/* Writes where the matrices of n groups begin: of a, of b, of c. */
+static __global__ void matrices_kernel(char **at, struct group_places of,
+                                       size_t n, struct grouped_matrix a,
+                                       struct grouped_matrix b,
+                                       struct grouped_matrix c)
+{
+    size_t i = threadIdx.x;
+    if (i >= n)
+        return;
+    size_t expert = (size_t)of.expert[i], first = (size_t)of.first[i];
+    at[i] = matrix_of(a, expert, first);
+    at[n + i] = matrix_of(b, expert, first);
+    at[2 * n + i] = matrix_of(c, expert, first);
+}
+
+/* The arguments of a call that cuBLAS reads on the host. */
+struct groups {
+    size_t count;
+    int op_a[MOST_GROUPS], op_b[MOST_GROUPS], size[MOST_GROUPS];
+    int m[MOST_GROUPS], n[MOST_GROUPS], k[MOST_GROUPS];
+    int lda[MOST_GROUPS], ldb[MOST_GROUPS], ldc[MOST_GROUPS];
+    float alpha[MOST_GROUPS], beta[MOST_GROUPS];
+};
+
+static void add_group(struct groups *g, const struct grouped_product *p,
+                      size_t rows)
+{
+    size_t i = g->count++;
+    g->op_a[i] = p->a.op, g->op_b[i] = p->b.op, g->size[i] = 1;
+    g->m[i] = (int)p->m;
+    g->n[i] = (int)(p->n ? p->n : rows);
+    g->k[i] = (int)(p->k ? p->k : rows);
+    g->lda[i] = p->a.ld, g->ldb[i] = p->b.ld, g->ldc[i] = p->c.ld;
+    g->alpha[i] = 1, g->beta[i] = p->beta;
+}
+
+/* Computes the products of some experts. The partials hold the addresses. */
+static int call_grouped(const struct grouped_product *p, const struct groups *g,
+                        const struct group_places *of, void *stream)
+{
+    const struct pp_cuda_stream *s = (const struct pp_cuda_stream *)stream;
+    char **at = (char **)s->partials;
+    int n = (int)g->count;
+    int rc = PP_LAUNCH(matrices_kernel, 1, MOST_GROUPS, 0, stream, at, *of,
+                       g->count, p->a, p->b, p->c);
+    if (rc)
+        return rc;
+    rc = s->cublas->gemm_grouped(s->blas, g->op_a, g->op_b, g->m, g->n, g->k,
+                                 g->alpha, (const void *const *)at, p->a.type,
+                                 g->lda, (const void *const *)(at + n),
+                                 p->b.type, g->ldb, g->beta,
+                                 (void *const *)(at + 2 * n), p->c.type, g->ldc,
+                                 n, g->size, PP_CUBLAS_COMPUTE_32F);
+    return rc ? PP_CUBLAS_ERROR + rc : 0;
+}
+
+/* Reports whether cuBLAS computes such products in one call: the types are the
+ * same, and all matrices begin at 16 bytes. */
+static bool is_grouped(const struct grouped_product *p, void *stream)
+{
+    const struct grouped_matrix all[] = {p->a, p->b, p->c};
+    const struct pp_cuda_stream *s = (const struct pp_cuda_stream *)stream;
+    for (const struct grouped_matrix &x : all)
+        if (x.type != PP_ELEMENT_TYPE || (uintptr_t)x.at % 16 ||
+            x.of_expert % 16 || x.of_row % 16)
+            return false;
+    return s->cublas->gemm_grouped && p->m <= INT_MAX && p->n <= INT_MAX &&
+           p->k <= INT_MAX;
+}
+
+static int grouped(const struct grouped_product *p,
+                   const struct pp_expert_rows *rows, void *stream)
 {
     struct each_expert i = {rows, 0, 0, 0};
+    bool more = next_expert(&i);
     int rc = 0;
-    for (; !rc && rows->n && next_expert(&i); i.e++) {
+    while (!rc && more) {
+        struct group_places of;
+        struct groups g;
+        for (g.count = 0; more && g.count < MOST_GROUPS;
+             i.e++, more = next_expert(&i)) {
+            of.expert[g.count] = (int32_t)i.e;
+            of.first[g.count] = (int32_t)i.first;
+            add_group(&g, p, i.n);
+        }
+        rc = call_grouped(p, &g, &of, stream);
+    }
+    return rc;
+}
+
+/* Matrices of the weights of experts, or of their gradients; and of rows. */
+static struct grouped_matrix of_experts(const void *at, size_t stride, int op,
+                                        size_t ld, int type)
+{
+    size_t bytes = type == PP_CUBLAS_R_32F ? sizeof(float) : sizeof(elem);
+    return {(char *)at, stride * bytes, 0, op, (int)ld, type};
+}
+
+static struct grouped_matrix of_rows(const void *at, size_t width, int op)
+{
+    return {(char *)at, 0,          width * sizeof(elem),
+            op,         (int)width, PP_ELEMENT_TYPE};
+}
+
+/* y[r] = the bias of the row's expert */
+static __global__ void place_biases_kernel(elem *y, const elem *b,
+                                           const int32_t *expert, size_t n,
+                                           size_t C, size_t stride)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        y[i] = b[(size_t)expert[i / C] * stride + i % C];
+}
+
+/* A grouped product has no epilogue, so it adds to biases. */
+PP_GROUPED_FWD(PP_CUDA(grouped_fwd))
+{
+    const struct grouped_product p = {
+        of_experts(w, stride, PP_CUBLAS_OP_T, C, PP_ELEMENT_TYPE),
+        of_rows(x, C, PP_CUBLAS_OP_N),
+        of_rows(y, OC, PP_CUBLAS_OP_N),
+        OC,
+        0,
+        C,
+        b ? 1.0f : 0.0f};
+    struct each_expert i = {rows, 0, 0, 0};
+    int rc = 0;
+    if (!rows->n)
+        return 0;
+    if (is_grouped(&p, stream)) {
+        if (b)
+            rc = PP_LAUNCH(place_biases_kernel,
+                           blocks_for(rows->n * OC, THREADS), THREADS, 0,
+                           stream, (elem *)y, (const elem *)b, rows->expert,
+                           rows->n * OC, OC, stride);
+        return rc ? rc : grouped(&p, rows, stream);
+    }
+    for (; !rc && next_expert(&i); i.e++) {
         size_t at = i.e * stride;
         rc = PP_CUDA(linear_fwd)(
             (elem *)y + i.first * OC, (const elem *)x + i.first * C,
@@ -441,8 +605,18 @@ PP_GROUPED_FWD(PP_CUDA(grouped_fwd))
 
 PP_GROUPED_BWD_INPUT(PP_CUDA(grouped_bwd_input))
 {
+    const struct grouped_product p = {
+        of_experts(w, stride, PP_CUBLAS_OP_N, C, PP_ELEMENT_TYPE),
+        of_rows(dy, OC, PP_CUBLAS_OP_N),
+        of_rows(dx, C, PP_CUBLAS_OP_N),
+        C,
+        0,
+        OC,
+        0};
     struct each_expert i = {rows, 0, 0, 0};
     int rc = 0;
+    if (rows->n && is_grouped(&p, stream))
+        return grouped(&p, rows, stream);
     for (; !rc && rows->n && next_expert(&i); i.e++)
         rc = PP_CUDA(linear_bwd_input)(
             (elem *)dx + i.first * C, (const elem *)dy + i.first * OC,
@@ -450,10 +624,21 @@ PP_GROUPED_BWD_INPUT(PP_CUDA(grouped_bwd_input))
     return rc;
 }
 
+/* cuBLAS has no grouped product of bf16 whose sums are fp32. */
 PP_GROUPED_BWD_WEIGHT(PP_CUDA(grouped_bwd_weight))
 {
+    const struct grouped_product p = {
+        of_rows(x, C, PP_CUBLAS_OP_N),
+        of_rows(dy, OC, PP_CUBLAS_OP_T),
+        of_experts(dw, stride, PP_CUBLAS_OP_N, C, PP_CUBLAS_R_32F),
+        C,
+        OC,
+        0,
+        1};
     struct each_expert i = {rows, 0, 0, 0};
     int rc = 0;
+    if (rows->n && !db && is_grouped(&p, stream))
+        return grouped(&p, rows, stream);
     for (; !rc && rows->n && next_expert(&i); i.e++) {
         size_t at = i.e * stride;
         rc = PP_CUDA(linear_bwd_weight)(

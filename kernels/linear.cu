@@ -12,12 +12,6 @@
 
 #define THREADS 256
 
-#ifdef PP_ELEMENT_F32
-#define ELEMENT_TYPE PP_CUBLAS_R_32F
-#else
-#define ELEMENT_TYPE PP_CUBLAS_R_16BF
-#endif
-
 /* A matrix in cuBLAS's column-major view. */
 struct blas_matrix {
     const void *at;
@@ -35,10 +29,10 @@ static int plain_product(void *stream, struct blas_matrix a,
     if (m > INT_MAX || n > INT_MAX || k > INT_MAX || a.ld > INT_MAX ||
         b.ld > INT_MAX || ldc > INT_MAX)
         return (int)cudaErrorInvalidValue;
-    int rc = s->cublas->gemm(s->blas, a.op, b.op, (int)m, (int)n, (int)k, &one,
-                             a.at, ELEMENT_TYPE, (int)a.ld, b.at, ELEMENT_TYPE,
-                             (int)b.ld, &beta, c, type_c, (int)ldc,
-                             PP_CUBLAS_COMPUTE_32F, PP_CUBLAS_GEMM_DEFAULT);
+    int rc = s->cublas->gemm(
+        s->blas, a.op, b.op, (int)m, (int)n, (int)k, &one, a.at,
+        PP_ELEMENT_TYPE, (int)a.ld, b.at, PP_ELEMENT_TYPE, (int)b.ld, &beta, c,
+        type_c, (int)ldc, PP_CUBLAS_COMPUTE_32F, PP_CUBLAS_GEMM_DEFAULT);
     return rc ? PP_CUBLAS_ERROR + rc : 0;
 }
 
@@ -112,8 +106,8 @@ PP_LINEAR_FWD(PP_CUDA(linear_fwd))
         .m = OC,
         .n = N,
         .k = C,
-        .type_in = ELEMENT_TYPE,
-        .type_out = ELEMENT_TYPE,
+        .type_in = PP_ELEMENT_TYPE,
+        .type_out = PP_ELEMENT_TYPE,
         .lda = C,
         .ldb = ldx,
         .ldd = ldy,
@@ -130,7 +124,8 @@ PP_LINEAR_FWD(PP_CUDA(linear_fwd))
     int rc = b || r ? try_fused(stream, &p) : PP_NOT_FUSED;
     if (rc != PP_NOT_FUSED)
         return rc;
-    rc = plain_product(stream, a, in, OC, N, C, r == y, y, ELEMENT_TYPE, ldy);
+    rc =
+        plain_product(stream, a, in, OC, N, C, r == y, y, PP_ELEMENT_TYPE, ldy);
     return rc ? rc : add_terms(y, b, r == y ? NULL : r, N, OC, ldy, stream);
 }
 
@@ -161,8 +156,8 @@ PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
                        d = {dy, PP_CUBLAS_OP_N, lddy};
     if (!N)
         return 0;
-    int rc =
-        plain_product(stream, a, d, C, N, OC, r == dx, dx, ELEMENT_TYPE, lddx);
+    int rc = plain_product(stream, a, d, C, N, OC, r == dx, dx, PP_ELEMENT_TYPE,
+                           lddx);
     return rc ? rc
               : add_terms(dx, NULL, r == dx ? NULL : r, N, C, lddx, stream);
 }
@@ -180,7 +175,7 @@ static int fused_gradients(void *dw, void *db, struct blas_matrix d,
         .m = C,
         .n = OC,
         .k = N,
-        .type_in = ELEMENT_TYPE,
+        .type_in = PP_ELEMENT_TYPE,
         .type_out = PP_CUBLAS_R_32F,
         .lda = in.ld,
         .ldb = d.ld,

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "base/num.h"
 #include "model/mesh.h"
 
 /* The images of an encoder, and how ranks divide them. */
@@ -226,6 +227,16 @@ struct pp_experts_room {
                             in one of the products */
 };
 struct pp_experts_room pp_experts_room(const struct pp_shard *s);
+
+/* Returns the 32-bit integers that F of such a layer tells the host of a GPU: a
+ * double of each auxiliary loss, the load of each expert, and the rows of each
+ * rank for each expert. They are in front of the counts above. */
+static inline size_t pp_experts_told(const struct pp_shard *s)
+{
+    size_t E = s->model->moe.n_experts;
+    return pp_round_up(
+        2 * sizeof(double) / sizeof(int32_t) + (1 + (size_t)s->mesh.ep) * E, 2);
+}
 
 /* Returns the elements that attention needs beside what it saves, for each row
  * of a product. */

@@ -110,8 +110,10 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
         w->fixed += e * pp_delta_scratch(d->key_dim, d->value_dim);
     w->keys = tp * kv_heads * (m->head_dim + width) * e;
     if (pp_layer_set_has(&m->moe.layers, u.layer))
-        w->fixed += pp_round_up(
-            times(pp_experts_room(s).counts, sizeof(int32_t)), PP_LINE_BYTES);
+        w->fixed += pp_round_up(times(pp_experts_room(s).counts +
+                                          (b->is_host ? 0 : pp_experts_told(s)),
+                                      sizeof(int32_t)),
+                                PP_LINE_BYTES);
     if (b->is_host) {
         w->fixed +=
             e * pp_attention_cpu_scratch(heads, kv_heads, m->head_dim, width);

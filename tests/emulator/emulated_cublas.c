@@ -113,15 +113,13 @@ static double complete(const struct product *p, double sum, int i, int j)
     return sum;
 }
 
-static void run_product(void *arg)
+static void compute(const struct product *p)
 {
-    struct product *p = arg;
     int k = p->desc.op_a == PP_CUBLAS_OP_T ? p->la.rows : p->la.columns;
     size_t rows = (size_t)p->ld.rows;
     double *sums = calloc(rows * ((size_t)k + 1), sizeof *sums);
     double *a = sums + rows;
     require_blas(sums != NULL, "out of memory");
-    pp_emulated_enter();
     for (size_t at = 0; at < rows * (size_t)k; at++)
         a[at] = a_at(p, (int)(at % rows), (int)(at / rows));
     for (int j = 0; j < p->ld.columns; j++) {
@@ -136,9 +134,15 @@ static void run_product(void *arg)
         if (p->desc.epilogue == PP_CUBLASLT_EPILOGUE_BGRADB)
             put_element(p->desc.bias, p->ld.type, (size_t)j, (float)column);
     }
-    pp_emulated_leave();
     free(sums);
-    free(p);
+}
+
+static void run_product(void *arg)
+{
+    pp_emulated_enter();
+    compute(arg);
+    pp_emulated_leave();
+    free(arg);
 }
 
 static void queue_product(void *stream, struct product p)
@@ -185,6 +189,73 @@ static int gemm(void *handle, int op_a, int op_b, int m, int n, int k,
         compute != PP_CUBLAS_COMPUTE_32F)
         return INVALID_VALUE;
     queue_product(((struct blas_handle *)handle)->stream, p);
+    return 0;
+}
+
+/* n products, whose matrices begin where device memory says. */
+struct grouped {
+    const void *const *a, *const *b;
+    void *const *c;
+    int n;
+    struct product of[];
+};
+
+static void run_grouped(void *arg)
+{
+    struct grouped *g = arg;
+    pp_emulated_enter();
+    for (int i = 0; i < g->n; i++) {
+        struct product *p = &g->of[i];
+        const void *at[] = {g->a[i], g->b[i], g->c[i]};
+        p->a = at[0], p->b = at[1], p->c = at[2], p->d = g->c[i];
+        for (int x = 0; x < 3; x++)
+            require_blas((uintptr_t)at[x] % 16 == 0,
+                         "a matrix of a grouped product lacks its alignment");
+        compute(p);
+    }
+    pp_emulated_leave();
+    free(g);
+}
+
+static int gemm_grouped(void *handle, const int *op_a, const int *op_b,
+                        const int *m, const int *n, const int *k,
+                        const void *alpha, const void *const *a, int type_a,
+                        const int *lda, const void *const *b, int type_b,
+                        const int *ldb, const void *beta, void *const *c,
+                        int type_c, const int *ldc, int n_groups,
+                        const int *size, int compute_type)
+{
+    static const char code;
+    struct pp_cuda_stream s = {.stream =
+                                   ((struct blas_handle *)handle)->stream};
+    const char *fault = getenv("PP_EMULATED_PRODUCTS");
+    if (type_a != type_b || type_a != type_c ||
+        compute_type != PP_CUBLAS_COMPUTE_32F)
+        return PP_CUBLAS_NOT_SUPPORTED;
+    struct grouped *g = calloc(1, sizeof *g + (size_t)n_groups * sizeof *g->of);
+    require_blas(g != NULL, "out of memory");
+    g->a = a, g->b = b, g->c = c, g->n = n_groups;
+    for (int i = 0; i < n_groups; i++) {
+        bool ta = op_a[i] == PP_CUBLAS_OP_T, tb = op_b[i] == PP_CUBLAS_OP_T;
+        struct product *p = &g->of[i];
+        p->desc =
+            (struct product_desc){.op_a = op_a[i],
+                                  .op_b = op_b[i],
+                                  .epilogue = PP_CUBLASLT_EPILOGUE_DEFAULT};
+        p->la =
+            (struct layout){type_a, ta ? k[i] : m[i], ta ? m[i] : k[i], lda[i]};
+        p->lb =
+            (struct layout){type_b, tb ? n[i] : k[i], tb ? k[i] : n[i], ldb[i]};
+        p->ld = (struct layout){type_c, m[i], n[i], ldc[i]};
+        p->alpha = ((const float *)alpha)[i];
+        p->beta = ((const float *)beta)[i];
+        if (fault && !strcmp(fault, "off"))
+            p->alpha *= 1.001F;
+        require_blas(size[i] == 1 && lda[i] >= p->la.rows &&
+                         ldb[i] >= p->lb.rows && ldc[i] >= m[i],
+                     "a grouped product is not one of matrices");
+    }
+    pp_emulated_queue(&s, &code, run_grouped, g);
     return 0;
 }
 
@@ -375,13 +446,16 @@ static const struct pp_cublaslt emulated_lt = {
 int pp_cublas_open(struct pp_cublas *c, char *why, size_t n)
 {
     const char *lt = getenv("PP_EMULATED_LT");
+    const char *old = getenv("PP_EMULATED_GROUPED");
     (void)why, (void)n;
-    *c = (struct pp_cublas){.create = create_blas,
-                            .destroy = destroy,
-                            .set_stream = set_stream,
-                            .set_workspace = set_workspace,
-                            .set_math_mode = set_math_mode,
-                            .gemm = gemm};
+    *c = (struct pp_cublas){
+        .create = create_blas,
+        .destroy = destroy,
+        .set_stream = set_stream,
+        .set_workspace = set_workspace,
+        .set_math_mode = set_math_mode,
+        .gemm = gemm,
+        .gemm_grouped = old && !strcmp(old, "none") ? NULL : gemm_grouped};
     if (!lt || strcmp(lt, "none")) {
         c->lt = emulated_lt;
         c->lt.library = c;

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # What a layer gives the device for a microbatch: kernels, products of cuBLAS
 # included, and copies. A kernel that passes over the rows of a layer once more is
-# seen here. No layer makes the host wait, and no microbatch.
+# seen here. A layer of experts makes the host wait once in a microbatch, for the
+# rows of each expert; no other layer does, and no microbatch.
 
 bats_require_minimum_version 1.5.0
 
@@ -52,35 +53,46 @@ layer() {
 }
 
 @test "the kernels and copies of a layer" {
-    while read -r kernels copies family how; do
+    while read -r kernels copies waits family how; do
         read -ra how <<<"$how"
         got=$(layer "$family" "${how[@]}")
         echo "$family ${how[*]}: $got"
-        [[ "$got" == "kernels $kernels copies $copies bytes "*" waits 0 " ]]
+        [[ "$got" == "kernels $kernels copies $copies bytes "*" waits $waits " ]]
     done <<'END'
-28 0 llama
-36 0 llama --recompute full
-29 0 qwen2
-38 0 qwen3
-34 0 gpt2
-42 0 olmo2
-36 0 gemma2
-48 0 gemma3
+28 0 0 llama
+36 0 0 llama --recompute full
+29 0 0 qwen2
+38 0 0 qwen3
+34 0 0 gpt2
+42 0 0 olmo2
+36 0 0 gemma2
+48 0 0 gemma3
+51 1 1 mixtral
+61 1 1 mixtral --recompute full
+69 1 1 qwen2-moe
 END
 }
 
-@test "the host of a rank waits once a step" {
-    for plan in 'gpipe 4 1' '1f1b 3 2' 'zb-h1 4 2' 'seq1f1b 2 2 --slices 2'; do
-        read -r kind m p how <<<"$plan"
+# Ranks that divide experts have norms of two groups, and read each.
+@test "the host of a rank waits once a step, and for experts once a microbatch" {
+    while read -r want family mesh kind m how; do
+        IFS=, read -ra mesh <<<"$mesh"
         read -ra how <<<"$how"
-        ppsplit -q -p "$p" "$SRCDIR/tests/golden/llama/model" |
+        ppsplit -q "${mesh[@]}" "$SRCDIR/tests/golden/$family/model" |
             ppsched -q -s "$kind" -m "$m" "${how[@]}" >step.json
         for n in 2 3; do
             emulated step.json $n steps-$n
         done
         waits=$(awk '$1 == "waits" { print -last + (last = $2) }' steps-2 steps-3 |
             tail -1)
-        echo "$plan: $waits"
-        [ "$waits" -eq "$p" ]
-    done
+        echo "$family ${mesh[*]} $kind: $waits"
+        [ "$waits" -eq "$want" ]
+    done <<'END'
+1 llama -p,1 gpipe 4
+2 llama -p,2 1f1b 3
+2 llama -p,2 zb-h1 4
+2 llama -p,2 seq1f1b 2 --slices 2
+20 mixtral -p,1,--dp,2,--ep,2,--recompute,full 1f1b 4
+10 mixtral -p,2,--recompute,selective zb-h1 4
+END
 }

@@ -481,8 +481,10 @@ static void compare_integers(struct call *c)
         compare_linear(c, 17, 24, 16, 0);
         compare_linear_apart(c, 17, 24, 16);
     }
-    if (wanted(c, "experts"))
-        compare_grouped(c, 24, 16);
+    if (wanted(c, "experts")) {
+        compare_grouped(c, 24, 16, true);
+        compare_grouped(c, 24, 16, false);
+    }
     if (wanted(c, "embedding"))
         compare_embedding(c, 300, 8, 11);
     if (wanted(c, "elementwise"))

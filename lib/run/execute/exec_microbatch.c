@@ -211,6 +211,9 @@ int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
         return -1;
     view_before(e, a);
     attach_pass(e, on, &part, host);
+    if (e->trains)
+        host->of.experts.number =
+            (size_t)a.microbatch * (size_t)part.n_slices + (size_t)a.slice;
     return pp_batch_send(&on->batch, host, mb, err) ||
                    pp_image_batches_send(on->images, mb, err) ||
                    pp_generated_send(&on->generated, mb, err)

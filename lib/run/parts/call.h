@@ -136,4 +136,10 @@ void pp_call_erase(const struct pp_call *c, void *at, size_t bytes);
 const void *pp_call_read(const struct pp_call *c, const void *from,
                          size_t bytes, void *room);
 
+/* Copies bytes of a GPU to page-locked memory of the host, behind what is
+ * queued so far. told waits for these bytes, whatever has been queued since. */
+void pp_call_tell(const struct pp_call *c, void *to, const void *from,
+                  size_t bytes);
+void pp_call_told(const struct pp_call *c);
+
 #endif

@@ -24,6 +24,13 @@ struct pp_parameters;
 
 enum { PP_PIXEL_ROOM = 1 << 20 };
 
+/* A queue of its own, in which the host reads what a device has computed while
+ * the device goes on. */
+struct pp_reader {
+    struct pp_device *device;
+    void *event;
+};
+
 struct pp_env {
     struct pp_layout layout;
     struct pp_place place; /* of this rank */
@@ -51,9 +58,10 @@ struct pp_env {
     const struct pp_env *others;
     bool generates; /* the rank has units of the generator alone */
 
-    int32_t *expert_counts;   /* (2, expert-parallel ranks + 1, experts) in host
-                                 memory, for what a layer of experts reads of a
-                                 GPU; NULL on the CPU */
+    int32_t *expert_counts;   /* (expert-parallel ranks + 1, experts) in host
+                                 memory, room for a layer of experts on a GPU;
+                                 NULL on the CPU */
+    struct pp_reader reader;  /* of a GPU, for layers of experts; or zeroed */
     int32_t *expert_routes;   /* (2, rows, top_k) the same, for experts that are
                                  replayed or recorded; or NULL */
     void *pixel_room;         /* host memory of PP_PIXEL_ROOM bytes or of a row,

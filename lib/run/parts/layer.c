@@ -252,6 +252,20 @@ const void *pp_call_read(const struct pp_call *c, const void *from,
                : pp_device_read(c->env->device, from, bytes, room, c->err);
 }
 
+void pp_call_tell(const struct pp_call *c, void *to, const void *from,
+                  size_t bytes)
+{
+    const struct pp_reader *r = &c->env->reader;
+    PP_TRY(c, pp_device_follow(r->device, c->env->device, r->event, c->err));
+    PP_TRY(c, r->device->ops->copy(r->device, to, from, bytes, c->err));
+}
+
+void pp_call_told(const struct pp_call *c)
+{
+    struct pp_device *d = c->env->reader.device;
+    PP_TRY(c, d->ops->wait(d, c->err));
+}
+
 /* --- products --- */
 
 static void *slot_at(void *const *parameters, int slot)

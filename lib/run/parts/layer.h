@@ -45,6 +45,9 @@ struct pp_layer {
     size_t n_adapters;
     void *load; /* (experts) accumulated type; in a step that trains F adds the
                    tokens of each expert; or NULL */
+    int32_t *told; /* (microbatches and slices of a pass, pp_experts_told) of a
+                      layer of experts on a GPU, in host memory: F leaves there
+                      what I and W need of its routing; or NULL */
 };
 
 /* Returns how attention reaches the keys of other slices, or of the

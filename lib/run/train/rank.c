@@ -64,6 +64,66 @@ static int make_rope(struct pp_rank *r, struct pp_env *env,
     return rc;
 }
 
+/* Opens the queue in which layers of experts read a GPU. */
+static int open_reader(struct pp_env *env, struct pp_err *err)
+{
+    struct pp_device *d = env->device;
+    env->reader = (struct pp_reader){0};
+    if (!env->expert_counts)
+        return 0;
+    return d->ops->branch(d, &env->reader.device, err) ||
+                   d->ops->streams->event_open(d, &env->reader.event, err)
+               ? -1
+               : 0;
+}
+
+static void close_reader(const struct pp_env *env)
+{
+    const struct pp_reader *r = &env->reader;
+    if (!r->device)
+        return;
+    r->device->ops->streams->event_close(r->event);
+    r->device->ops->close(r->device);
+}
+
+/* Gives the layers of experts of an engine their parts of r->told. Returns the
+ * number of its integers. */
+static size_t set_told(const struct pp_rank *r, struct pp_engine *e)
+{
+    const struct pp_graph *g = r->worker.graph;
+    size_t n = pp_experts_told(&r->env.shard), used = 0;
+    n *= (size_t)r->job->schedule->n_microbatches * (size_t)g->n_slices;
+    for (int s = 0; s < g->n_stages; s++)
+        for (size_t i = 0; i < e->stages[s].n_layers; i++) {
+            struct pp_layer *l = &e->stages[s].layers[i];
+            if (!l->tensor[PP_P_ROUTER])
+                continue;
+            l->told = r->told ? r->told + used : NULL;
+            used += n;
+        }
+    return used;
+}
+
+/* Makes the memory in which the hosts of GPUs keep what layers of experts told
+ * them. */
+static int make_told(struct pp_rank *r, struct pp_err *err)
+{
+    struct pp_device *d = r->env.device;
+    size_t n = r->env.expert_counts ? set_told(r, &r->worker.engine) : 0;
+    if (n == 0)
+        return 0;
+    r->told = d->ops->alloc_host(d, n * sizeof *r->told);
+    if (!r->told)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "out of memory: rows of experts need %zu bytes of the "
+                       "host",
+                       n * sizeof *r->told);
+    set_told(r, &r->worker.engine);
+    if (r->beside.device)
+        set_told(r, &r->worker.overlap);
+    return 0;
+}
+
 /* Opens the second engine, for the forward of overlap pairs. */
 static int make_overlap(struct pp_rank *r, const struct pp_table_counts *c,
                         struct pp_err *err)
@@ -78,6 +138,8 @@ static int make_overlap(struct pp_rank *r, const struct pp_table_counts *c,
     *env = r->env;
     env->device = d;
     env->stream = d->stream;
+    if (open_reader(env, err))
+        return -1;
     pp_rank_others_beside(r);
     return pp_engine_init(&r->worker.overlap, j, env, c, err);
 }
@@ -93,7 +155,7 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                    c.positions, err)))
         return -1;
     return pp_engine_init(&w->engine, j, &r->env, &c, err) ||
-                   make_overlap(r, &c, err)
+                   make_overlap(r, &c, err) || make_told(r, err)
                ? -1
                : 0;
 }
@@ -396,8 +458,8 @@ static int make_counts(struct pp_rank *r, struct pp_err *err)
     if (!E || pp_env_is_host(env))
         return 0;
     env->expert_counts =
-        make(r, 2 * (pp_env_ep(env) + 1) * E, sizeof *env->expert_counts, err);
-    if (!env->expert_counts)
+        make(r, (pp_env_ep(env) + 1) * E, sizeof *env->expert_counts, err);
+    if (!env->expert_counts || open_reader(env, err))
         return -1;
     if (!j->given && !j->taken)
         return 0;
@@ -501,6 +563,8 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, generator->rope_sin);
     if (r->host_sums && r->host_sums != r->losses)
         r->env.device->ops->free_host(r->env.device, r->host_sums);
+    if (r->told)
+        r->env.device->ops->free_host(r->env.device, r->told);
     pp_device_free(r->env.device, r->losses);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
@@ -525,6 +589,8 @@ static void rank_finish(struct pp_rank *r)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);
     pp_reducer_finish(&r->worker.reducer);
+    close_reader(&r->beside);
+    close_reader(&r->env);
     if (r->beside.device)
         r->beside.device->ops->close(r->beside.device);
     if (r->env.device)

@@ -5,8 +5,9 @@
  * The ranks first tell each other how many rows each has for every expert, so
  * that messages have their exact size. Rows arrive by rank, then by expert, as
  * each rank sorts its own. They are put in the order of experts, and rows of an
- * expert in the order of ranks. Nothing is kept of this: I and W tell the
- * counts again, from what the router chose in F.
+ * expert in the order of ranks. A GPU's host keeps the counts that F has told.
+ * On a CPU nothing is kept of this: I and W tell the counts again, from what
+ * the router chose in F.
  *
  * Rows for which a rank has no room go in further rounds, each as large as the
  * room. Every rank sees the counts of all, so all know how many rounds there
@@ -64,10 +65,23 @@ static size_t padded_rows(const struct pp_call *c, const struct pp_dispatch *d)
     return kept < (double)d->tokens ? (size_t)kept : d->tokens;
 }
 
-static bool is_padded(const struct pp_call *c, const struct pp_dispatch *d)
+bool pp_dispatch_is_padded(const struct pp_call *c, const struct pp_dispatch *d)
 {
     return c->env->shard.mesh.expert_padding &&
            c->m->moe.n_experts * padded_rows(c, d) <= d->room;
+}
+
+void pp_dispatch_count(const struct pp_call *c, struct pp_dispatch *d)
+{
+    size_t E = c->m->moe.n_experts;
+    struct pp_collective of = c->env->experts;
+    int32_t *own = d->counts + own_index(c) * E;
+    PP_RUN(c, experts->count, own, &d->routing, d->rows, E);
+    if (of.group.n == 1 || pp_dispatch_is_padded(c, d))
+        return;
+    of.value_bytes = sizeof *own;
+    PP_TRY(c,
+           pp_all_gather(&of, d->counts, NULL, (size_t)of.group.n * E, c->err));
 }
 
 /* Fills d->counts and d->all. A GPU does not tell which rows are kept. */
@@ -76,29 +90,19 @@ static void pad_counts(const struct pp_call *c, struct pp_dispatch *d)
     size_t n = pp_env_ep(c->env) * c->m->moe.n_experts;
     int32_t rows = (int32_t)padded_rows(c, d);
     bool is_host = pp_env_is_host(c->env);
-    int32_t *counts = is_host ? d->counts : c->env->expert_counts;
     for (size_t i = 0; i < n; i++)
-        counts[i] = rows;
-    d->all = counts;
+        d->all[i] = rows;
     d->sent = is_host ? pp_routing_kept(&d->routing, d->rows) : d->rows;
     if (!is_host)
-        pp_call_put(c, d->counts, counts, n * sizeof *counts);
+        pp_call_put(c, d->counts, d->all, n * sizeof *d->counts);
 }
 
-/* Does the same. Collective. */
-static void tell_counts(const struct pp_call *c, struct pp_dispatch *d)
+static size_t count_sent(const struct pp_call *c, const struct pp_dispatch *d)
 {
-    size_t E = c->m->moe.n_experts, me = own_index(c);
-    struct pp_collective of = c->env->experts;
-    size_t n = (size_t)of.group.n * E;
-    int32_t *own = d->counts + me * E;
-    PP_RUN(c, experts->count, own, &d->routing, d->rows, E);
-    of.value_bytes = sizeof *own;
-    PP_TRY(c, pp_all_gather(&of, d->counts, NULL, n, c->err));
-    d->all = pp_call_read(c, d->counts, n * sizeof *own, c->env->expert_counts);
-    d->sent = 0;
-    for (size_t e = 0; d->all && e < E; e++)
-        d->sent += (size_t)d->all[me * E + e];
+    size_t E = c->m->moe.n_experts, sent = 0;
+    for (size_t e = 0; !pp_call_failed(c) && e < E; e++)
+        sent += (size_t)d->all[own_index(c) * E + e];
+    return sent;
 }
 
 static size_t count_rounds(const struct pp_call *c, const struct pp_dispatch *d)
@@ -124,8 +128,7 @@ static const int32_t *count_round(const struct pp_call *c,
 {
     size_t E = c->m->moe.n_experts, n = n_held(c), ep = pp_env_ep(c->env);
     size_t first = d->round * d->room;
-    int32_t *host =
-        pp_env_is_host(c->env) ? counts : c->env->expert_counts + (ep + 2) * E;
+    int32_t *host = pp_env_is_host(c->env) ? counts : c->env->expert_counts + E;
     for (size_t to = 0; to < ep; to++)
         for (size_t i = 0, at = 0; i < n; i++)
             for (size_t from = 0; from < ep; from++) {
@@ -175,10 +178,15 @@ static void open_round(const struct pp_call *c, struct pp_dispatch *d)
 
 void pp_dispatch_open(const struct pp_call *c, struct pp_dispatch *d)
 {
-    if (is_padded(c, d))
+    bool is_host = pp_env_is_host(c->env), pads = pp_dispatch_is_padded(c, d);
+    if (is_host)
+        d->all = d->counts;
+    if (pads)
         pad_counts(c, d);
-    else
-        tell_counts(c, d);
+    else if (is_host)
+        pp_dispatch_count(c, d);
+    if (!pads)
+        d->sent = count_sent(c, d);
     d->round = 0;
     d->n_rounds = pp_call_failed(c) ? 1 : count_rounds(c, d);
     open_round(c, d);
@@ -201,7 +209,6 @@ void pp_dispatch_rows(const struct pp_call *c, const struct pp_dispatch *d,
     *rows = (struct pp_expert_rows){d->received, d->expert, NULL, n_held(c)};
     if (!counts)
         return;
-    counts += ep * E;
     for (size_t i = 0; i < n_held(c); i++) {
         counts[i] = 0;
         for (size_t from = 0; from < ep; from++)
@@ -245,15 +252,19 @@ static struct pp_parts parts_out(const struct pp_dispatch *d)
 
 void pp_dispatch_send_begin(const struct pp_call *c,
                             const struct pp_dispatch *d,
-                            const struct pp_moved *r)
+                            const struct pp_moved *r, bool early)
 {
-    bool pads = moves(c) && is_padded(c, d);
+    bool pads = moves(c) && pp_dispatch_is_padded(c, d);
+    struct pp_comm *comm = c->env->experts.comm;
     if (!moves(c))
         return;
     if (pads)
         PP_RUN(c, experts->pad, r->at, r->own, &d->routing, d->rows,
                c->m->moe.n_experts, padded_rows(c, d), elements_of(c, r));
+    else if (early)
+        comm->device = c->env->reader.device;
     swap_parts(c, r, r->room, parts_in(d), pads ? r->at : r->own, parts_out(d));
+    comm->device = c->env->device;
 }
 
 void pp_dispatch_send_wait(const struct pp_call *c, const struct pp_dispatch *d,
@@ -274,8 +285,8 @@ void pp_dispatch_return_begin(const struct pp_call *c,
         return;
     PP_RUN(c, scatter, r->room, r->at, d->arrival, d->received,
            elements_of(c, r));
-    swap_parts(c, r, is_padded(c, d) ? r->at : r->own, parts_out(d), r->room,
-               parts_in(d));
+    swap_parts(c, r, pp_dispatch_is_padded(c, d) ? r->at : r->own, parts_out(d),
+               r->room, parts_in(d));
 }
 
 void pp_dispatch_return_wait(const struct pp_call *c,
@@ -285,7 +296,7 @@ void pp_dispatch_return_wait(const struct pp_call *c,
     if (!moves(c))
         return;
     PP_TRY(c, pp_all_to_all_wait(&c->env->experts, c->err));
-    if (is_padded(c, d))
+    if (pp_dispatch_is_padded(c, d))
         PP_RUN(c, experts->close_up, r->own, r->at, &d->routing, d->rows,
                c->m->moe.n_experts, padded_rows(c, d), elements_of(c, r));
 }

@@ -4,7 +4,9 @@
  * MLP.
  *
  * Experts see rows: a token has one at each of its experts (experts.h). F alone
- * decides where a token goes, and keeps it. The gradient of a weight is the
+ * decides where a token goes, and keeps it. A GPU's host must know how many
+ * rows each expert has: F tells it once, while the GPU begins with the shared
+ * expert, and it keeps the numbers for I and W. The gradient of a weight is the
  * product of activations and their gradients, so that nobody keeps the outputs
  * of experts. Expert-parallel ranks send each other the rows of a product, and
  * its outputs back, so that a token's experts are added on its rank, in the
@@ -32,6 +34,8 @@ struct experts {
                                    ones, hidden, width of an expert, experts,
                                    experts of a token */
     size_t kept;                /* of R; experts drop the others */
+    bool early;                 /* the shared expert has begun (tell) */
+    struct pp_told told, here;  /* of a GPU, there and in host memory */
     struct pp_expert_rows rows; /* H rows at the experts of this rank */
     size_t stride;              /* elements from one expert to the next */
     void *gate_up, *acts, *dgate_up; /* (H, 2I), (H, I), (H, 2I): the saved
@@ -78,8 +82,16 @@ static struct experts experts_of(const struct pp_call *c)
     e.dgate_up = c->s[PP_S_DEXPERT_GATE_UP];
     e.routing = pp_routing_at(c, c->T, c->mb->room, c->s[PP_S_ROUTING]);
     e.dispatch.counts = c->scratch;
+    if (!pp_env_is_host(c->env)) {
+        size_t n = pp_experts_told(s);
+        e.told = pp_told_at(c, c->scratch);
+        e.here = pp_told_at(c, c->l->told + c->mb->experts.number * n);
+        e.dispatch.counts = e.told.counts;
+        e.dispatch.all = e.here.counts;
+        room.counts += n;
+    }
     if (s->mesh.expert_capacity > 0)
-        e.kept_of = e.dispatch.counts + room.counts - e.E;
+        e.kept_of = (int32_t *)c->scratch + room.counts - e.E;
     e.weights =
         (char *)c->scratch +
         pp_round_up(room.counts * sizeof *e.dispatch.counts, PP_LINE_BYTES);
@@ -97,6 +109,8 @@ static struct experts experts_of(const struct pp_call *c)
                                 c->k->element_bytes};
     if (apart)
         e.moved.own = pp_at(c, e.product, 2 * N * room.values);
+    e.dispatch.routing = e.routing;
+    e.dispatch.rows = e.R;
     e.act = pp_at(c, e.product, N * room.product);
     e.again = pp_at(c, e.act, N * room.act);
     e.choices = pp_at(c, e.again, N * room.again);
@@ -106,35 +120,26 @@ static struct experts experts_of(const struct pp_call *c)
     return e;
 }
 
-/* Reads how many rows each expert keeps on a GPU, to room (E), and returns
- * their sum. */
-static size_t count_rows(const struct pp_call *c, const struct experts *e,
-                         int32_t *room)
+/* Returns the rows that experts keep of this rank. */
+static size_t count_kept(const struct pp_call *c, const struct experts *e)
 {
-    int32_t *counts = e->logits; /* nobody needs logits now */
-    size_t kept = 0;
-    PP_RUN(c, experts->count, counts, &e->routing, e->R, e->E);
-    bool read = pp_call_read(c, counts, e->E * sizeof *counts, room);
-    for (size_t i = 0; read && i < e->E; i++)
-        kept += (size_t)room[i];
+    size_t at = (size_t)c->env->experts.group.index * e->E, kept = 0;
+    if (pp_env_is_host(c->env))
+        return pp_routing_kept(&e->routing, e->R);
+    for (size_t i = 0; !pp_call_failed(c) && i < e->E; i++)
+        kept += (size_t)e->here.counts[at + i];
     return kept;
 }
 
-/* Finds the rows at the experts of this rank, after the router, in the first
- * round. */
-static void find_rows(const struct pp_call *c, struct experts *e)
+/* Finds the rows at the experts of this rank in the first round, from what F
+ * has told. */
+static void find_told_rows(const struct pp_call *c, struct experts *e)
 {
-    int32_t *counts = c->env->expert_counts;
-    e->dispatch.routing = e->routing;
-    e->dispatch.rows = e->R;
     e->kept = 0;
     if (holds_all(c)) {
-        if (pp_env_is_host(c->env))
-            e->kept = pp_routing_kept(&e->routing, e->R);
-        else if (e->R)
-            e->kept = count_rows(c, e, counts);
-        e->rows =
-            (struct pp_expert_rows){e->kept, e->routing.expert, counts, e->E};
+        e->kept = count_kept(c, e);
+        e->rows = (struct pp_expert_rows){e->kept, e->routing.expert,
+                                          e->here.counts, e->E};
         return;
     }
     pp_dispatch_open(c, &e->dispatch);
@@ -147,6 +152,15 @@ static void find_rows(const struct pp_call *c, struct experts *e)
     pp_dispatch_rows(c, &e->dispatch, &e->rows);
 }
 
+/* The same in I and W. */
+static void find_rows(const struct pp_call *c, struct experts *e)
+{
+    if (!holds_all(c) && !pp_env_is_host(c->env))
+        pp_call_put(c, e->dispatch.counts, e->here.counts,
+                    pp_env_ep(c->env) * e->E * sizeof *e->here.counts);
+    find_told_rows(c, e);
+}
+
 /* Goes on to the next round, which the shared expert is not in, or returns
  * false. */
 static bool next_round(const struct pp_call *c, struct experts *e)
@@ -155,22 +169,18 @@ static bool next_round(const struct pp_call *c, struct experts *e)
         return false;
     pp_dispatch_rows(c, &e->dispatch, &e->rows);
     e->shared.S = 0;
+    e->early = false;
     e->gate_up = e->again;
     e->acts = e->dgate_up = pp_at(c, e->again, 2 * e->dispatch.room * e->I);
     return true;
 }
 
-/* Counts the choices that experts dropped. With padding a GPU has not told. */
+/* Counts the choices that experts dropped. */
 static void note_dropped(const struct pp_call *c, const struct experts *e)
 {
-    const struct pp_mesh *x = &c->env->shard.mesh;
-    size_t kept = e->kept, used = (pp_env_ep(c->env) + 1) * e->E;
-    if (x->expert_capacity <= 0 || !c->mb->experts.router ||
-        (!pp_layer_is_whole(c) && c->env->tensor.group.index != 0))
-        return;
-    if (x->expert_padding && !holds_all(c) && !pp_env_is_host(c->env) && e->R)
-        kept = count_rows(c, e, c->env->expert_counts + used);
-    c->mb->experts.router->dropped += (double)(e->R - kept);
+    if (c->env->shard.mesh.expert_capacity > 0 && c->mb->experts.router &&
+        (pp_layer_is_whole(c) || c->env->tensor.group.index == 0))
+        c->mb->experts.router->dropped += (double)(e->R - count_kept(c, e));
 }
 
 /* Gives n own rows, from `at` on, their token's x, times their weight if there
@@ -195,7 +205,7 @@ static void to_experts_begin(const struct pp_call *c, const struct experts *e,
     for (size_t i = 0; d->n_rounds > 1 && i < pp_env_ep(c->env); i++)
         spread(c, e, x, weight, d->out_begin[i],
                d->out_end[i] - d->out_begin[i]);
-    pp_dispatch_send_begin(c, &e->dispatch, &e->moved);
+    pp_dispatch_send_begin(c, &e->dispatch, &e->moved, false);
 }
 
 static void to_experts_wait(const struct pp_call *c, const struct experts *e)
@@ -222,7 +232,7 @@ static struct pp_router_rows router_rows(const struct pp_call *c,
     return (struct pp_router_rows){.probs = c->s[PP_S_PROBS],
                                    .routing = e->routing,
                                    .logits = e->logits,
-                                   .sums = e->product};
+                                   .told = e->told};
 }
 
 /* The rows of an input: the rows that the router sees, and the rows of all
@@ -272,12 +282,53 @@ static void route(const struct pp_call *c, struct experts *e, const void *x)
     pp_layer_router_fwd(c, &rows);
 }
 
+/* Tells the host of a GPU, unless all is known by padding. What need not wait
+ * for it is queued before: the inputs of the rows, and the shared expert. */
+static void tell(const struct pp_call *c, struct experts *e,
+                 const struct expert_input *x)
+{
+    bool asks = holds_all(c) || c->mb->experts.router ||
+                !pp_dispatch_is_padded(c, &e->dispatch);
+    spread(c, e, x->seen, NULL, 0, e->R);
+    if (asks) {
+        pp_dispatch_count(c, &e->dispatch);
+        pp_call_tell(c, e->here.sums, e->told.sums,
+                     pp_experts_told(&c->env->shard) * sizeof *e->told.counts);
+    }
+    pp_shared_gate_fwd(c, &e->shared, x->all);
+    pp_shared_up_fwd(c, &e->shared, x->all);
+    if (asks)
+        pp_call_told(c);
+    pp_layer_router_told(c, &e->here);
+    e->early = true;
+}
+
+/* Finds the rows of the first round after the router, and tells how many
+ * experts dropped. */
+static void find_first_rows(const struct pp_call *c, struct experts *e,
+                            const struct expert_input *x)
+{
+    if (pp_env_is_host(c->env))
+        pp_shared_gate_fwd(c, &e->shared, x->all);
+    else
+        tell(c, e, x);
+    note_dropped(c, e);
+    find_told_rows(c, e);
+}
+
 static void gate_and_up(const struct pp_call *c, const struct experts *e,
                         const struct expert_input *x)
 {
-    to_experts_begin(c, e, x->seen, NULL);
-    pp_shared_up_fwd(c, &e->shared, x->all);
+    if (e->early) {
+        pp_dispatch_send_begin(c, &e->dispatch, &e->moved, true);
+    } else {
+        to_experts_begin(c, e, x->seen, NULL);
+        pp_shared_up_fwd(c, &e->shared, x->all);
+    }
     to_experts_wait(c, e);
+    if (e->early)
+        PP_TRY(c, pp_device_follow(c->env->device, c->env->reader.device,
+                                   c->env->reader.event, c->err));
     PP_RUN(c, experts->grouped_fwd, e->gate_up, e->product,
            c->w[PP_P_EXPERT_GATE], c->w[PP_P_EXPERT_GATE_BIAS], &e->rows, e->C,
            2 * e->I, e->stride);
@@ -337,9 +388,7 @@ static void experts_fwd(const struct pp_call *c, void *y, const void *residual)
     const struct expert_input x = gather_input(c, &e, c->s[PP_S_NORM2]);
     bool shares = e.shared.S > 0;
     route(c, &e, x.seen);
-    find_rows(c, &e);
-    note_dropped(c, &e);
-    pp_shared_gate_fwd(c, &e.shared, x.all);
+    find_first_rows(c, &e, &x);
     do {
         gate_and_up(c, &e, &x);
         activate(c, &e);
@@ -384,7 +433,7 @@ static const void *weights_here(const struct pp_call *c,
                                1, bytes};
     if (holds_all(c))
         return c->s[PP_S_WEIGHT];
-    pp_dispatch_send_begin(c, &e->dispatch, &r);
+    pp_dispatch_send_begin(c, &e->dispatch, &r, false);
     pp_dispatch_send_wait(c, &e->dispatch, &r);
     return r.at;
 }

@@ -30,6 +30,24 @@ size_t pp_layer_routed_room(const struct pp_call *c, size_t tokens,
 struct pp_routing pp_routing_at(const struct pp_call *c, size_t tokens,
                                 size_t room, void *at);
 
+/* --- what F tells the host of a GPU (layer_experts.c) --- */
+
+/* Parts of pp_experts_told integers, in memory of the device or of the host. */
+struct pp_told {
+    double *sums;    /* (2) of the losses of the router */
+    void *loads;     /* (E) accumulated type: the tokens that chose each expert,
+                        of all ranks that divide the microbatch */
+    int32_t *counts; /* (ranks, E) rows of each rank for each expert */
+};
+
+static inline struct pp_told pp_told_at(const struct pp_call *c, void *at)
+{
+    double *sums = at;
+    void *loads = sums + 2;
+    return (struct pp_told){sums, loads,
+                            pp_statistic_at(c, loads, c->m->moe.n_experts)};
+}
+
 /* --- auxiliary losses of the router (router.c) --- */
 
 /* The losses read these. tokens: the tokens that the router sees. */
@@ -38,15 +56,16 @@ struct pp_router_rows {
     struct pp_routing routing;
     void *logits; /* (tokens, E) of fwd; overwritten, and as much behind them
                      as the workspace has for more tokens */
-    double *sums; /* room for two on a GPU */
+    struct pp_told told; /* on a GPU: fwd writes sums and loads */
 };
 
-/* Without losses in the microbatch they do nothing. fwd adds to their sums and
- * to l->load. bwd adds the gradient to dlogits (tokens, E); norm has the inputs
- * of the router, rows of this rank, and c->gathered is overwritten if it sees
- * more. */
+/* Without losses in the microbatch they do nothing. fwd adds to l->load and to
+ * the sums of the losses; a GPU's are added when they have been told. bwd adds
+ * the gradient to dlogits (tokens, E); norm has the inputs of the router, rows
+ * of this rank, and c->gathered is overwritten if it sees more. */
 void pp_layer_router_fwd(const struct pp_call *c,
                          const struct pp_router_rows *r);
+void pp_layer_router_told(const struct pp_call *c, const struct pp_told *told);
 void pp_layer_router_bwd(const struct pp_call *c,
                          const struct pp_router_rows *r, void *dlogits,
                          const void *norm);
@@ -78,7 +97,7 @@ size_t pp_routing_kept(const struct pp_routing *r, size_t R);
 struct pp_dispatch {
     int32_t *counts;         /* (2, ranks, E) rows of each rank for each expert:
                                 of all rounds, and of one of several */
-    const int32_t *all;      /* the first in host memory */
+    int32_t *all;            /* the first in host memory */
     const int32_t *of_round; /* the counts of this round, likewise */
     struct pp_routing routing;        /* of the rows of this rank */
     size_t rows;                      /* of these, with dropped ones */
@@ -94,11 +113,19 @@ struct pp_dispatch {
     size_t in_begin[PP_MOST_EXPERT_RANKS], in_end[PP_MOST_EXPERT_RANKS];
 };
 
-/* Tells the ranks how many of the rows to send go to each expert, which is
- * collective; with padding all know. Fills what *d points to, d->sent (all
- * rows, if a GPU has not told which are kept), the number of rounds, which is
- * the same on every rank, and what is of the first one. next does so for the
- * next one, or returns false. */
+/* Reports whether all ranks send every expert the same number of rows. */
+bool pp_dispatch_is_padded(const struct pp_call *c,
+                           const struct pp_dispatch *d);
+
+/* Counts the rows to send to each expert, to d->counts, and tells the ranks
+ * unless all know by padding: then this is collective. */
+void pp_dispatch_count(const struct pp_call *c, struct pp_dispatch *d);
+
+/* Begins the first round: fills d->sent (all rows, if a GPU with padding has
+ * not told which are kept), the number of rounds, which is the same on every
+ * rank, and what is of this round. d->all is where a GPU's host has the counts,
+ * which d->counts has too. On the CPU open counts, and fills d->all. next does
+ * so for the next round, or returns false. */
 void pp_dispatch_open(const struct pp_call *c, struct pp_dispatch *d);
 bool pp_dispatch_next(const struct pp_call *c, struct pp_dispatch *d);
 
@@ -117,10 +144,11 @@ struct pp_moved {
 /* Collective. send takes own rows of the round to where their experts are,
  * return takes as many back. begin posts the messages, wait has the rows:
  * nothing else may use r between them, but any other work may run. One rank
- * alone moves nothing, and needs no open. */
+ * alone moves nothing, and needs no open. Early messages go when the work is
+ * done that was queued when F told the host. */
 void pp_dispatch_send_begin(const struct pp_call *c,
                             const struct pp_dispatch *d,
-                            const struct pp_moved *r);
+                            const struct pp_moved *r, bool early);
 void pp_dispatch_send_wait(const struct pp_call *c, const struct pp_dispatch *d,
                            const struct pp_moved *r);
 void pp_dispatch_return_begin(const struct pp_call *c,

@@ -147,18 +147,14 @@ static bool has_tokens(const struct pp_microbatch *mb)
     return w.n > 0 && w.cu[w.n] > 0;
 }
 
-/* Adds the loads of all parts up behind them, on a GPU, and reads the sums. */
-static const void *read_sums(const struct pp_call *c,
-                             const struct pp_router_rows *r)
+/* Adds up the loads of all parts on a GPU. */
+static void add_parts(const struct pp_call *c, const struct pp_router_rows *r)
 {
-    size_t E = c->m->moe.n_experts, n = n_parts(c->mb);
-    size_t bytes = E * c->k->accumulator_bytes;
-    void *sum = n > 1 ? load_at(c, r, n) : r->logits;
-    if (n > 1)
-        pp_call_erase(c, sum, bytes);
-    for (size_t part = 0; n > 1 && part < n; part++)
+    size_t E = c->m->moe.n_experts;
+    void *sum = r->told.loads;
+    pp_call_erase(c, sum, E * c->k->accumulator_bytes);
+    for (size_t part = 0; part < n_parts(c->mb); part++)
         PP_RUN(c, add_gradient, sum, sum, load_at(c, r, part), E);
-    return pp_call_read(c, sum, bytes, c->env->expert_counts);
 }
 
 static double load_of(const struct pp_call *c, const void *at, size_t e)
@@ -177,21 +173,20 @@ static void keep_loads(const struct pp_call *c, struct pp_router_losses *r)
             r->tokens_of);
 }
 
-/* Notes the largest load of an expert in the microbatch, over the mean. */
-static void note_load(const struct pp_call *c, const struct pp_router_rows *r)
+/* Notes the largest load of an expert in the microbatch, over the mean. loads
+ * are those of n parts, in host memory. */
+static void note_load(const struct pp_call *c, const void *loads, size_t n)
 {
     const struct pp_moe *m = &c->m->moe;
     struct pp_router_losses *of = c->mb->experts.router;
-    bool is_host = pp_env_is_host(c->env);
-    const void *sums = is_host ? r->logits : read_sums(c, r);
     struct whole w = whole_of(c->mb);
     double mean = (double)w.cu[w.n] * (double)m->top_k / (double)m->n_experts;
     if (pp_call_failed(c))
         return;
     for (size_t e = 0; e < m->n_experts; e++) {
         double sum = 0;
-        for (size_t part = 0; part < (is_host ? n_parts(c->mb) : 1); part++)
-            sum += load_of(c, sums, part * m->n_experts + e);
+        for (size_t part = 0; part < n; part++)
+            sum += load_of(c, loads, part * m->n_experts + e);
         of->load = fmax(of->load, sum / mean);
         if (of->tokens_of)
             of->tokens_of[e] = sum;
@@ -199,8 +194,7 @@ static void note_load(const struct pp_call *c, const struct pp_router_rows *r)
     keep_loads(c, of);
 }
 
-/* Kernels add to these sums of losses: the step's, or on a GPU a
- * room that finish_losses reads. */
+/* Kernels add to these sums of losses: the step's, or what a GPU tells. */
 struct loss_sums {
     double *size, *balance;
 };
@@ -211,20 +205,9 @@ static struct loss_sums begin_losses(const struct pp_call *c,
     if (pp_env_is_host(c->env))
         return (struct loss_sums){&c->mb->experts.router->size,
                                   &c->mb->experts.router->balance};
-    pp_call_erase(c, r->sums, 2 * sizeof *r->sums);
-    return (struct loss_sums){r->sums, r->sums + 1};
-}
-
-static void finish_losses(const struct pp_call *c,
-                          const struct pp_router_rows *r)
-{
-    struct pp_device *d = c->env->device;
-    double sums[2] = {0};
-    if (pp_env_is_host(c->env))
-        return;
-    PP_TRY(c, pp_device_ops(d)->get(d, sums, r->sums, sizeof sums, c->err));
-    c->mb->experts.router->size += sums[0];
-    c->mb->experts.router->balance += sums[1];
+    double *sums = r->told.sums;
+    pp_call_erase(c, sums, 2 * sizeof *sums);
+    return (struct loss_sums){sums, sums + 1};
 }
 
 static void add_sizes(const struct pp_call *c, const struct pp_router_rows *r,
@@ -264,11 +247,24 @@ void pp_layer_router_fwd(const struct pp_call *c,
         add_sizes(c, r, sums.size);
     }
     count(c, r);
-    note_load(c, r);
-    if (losses) {
+    if (pp_env_is_host(c->env))
+        note_load(c, r->logits, n_parts(c->mb));
+    else
+        add_parts(c, r);
+    if (losses)
         add_balances(c, r, sums.balance);
-        finish_losses(c, r);
-    }
+}
+
+void pp_layer_router_told(const struct pp_call *c, const struct pp_told *told)
+{
+    struct pp_router_losses *of = c->mb->experts.router;
+    if (!of || !has_tokens(c->mb) || !adds_losses(c))
+        return;
+    note_load(c, told->loads, 1);
+    if (pp_call_failed(c) || !pp_router_has_losses(of->options))
+        return;
+    of->size += told->sums[0];
+    of->balance += told->sums[1];
 }
 
 /* Adds the gradient of the size of logits, which it computes again. */
