@@ -84,7 +84,6 @@ static double find_imbalance(const struct pack_job *j)
 static int simulate(struct pack_job *j, double *time)
 {
     struct pp_stage_costs c = {0};
-    struct pp_workloads sizes = {0};
     size_t per_step = (size_t)j->in->manifest.schedule.n_microbatches *
                       (size_t)j->in->manifest.mesh.dp;
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
@@ -92,15 +91,15 @@ static int simulate(struct pack_job *j, double *time)
     double total = 0;
     pp_stage_costs_init(&c, pp_manifest_plan(&j->in->manifest));
     int rc = 0;
-    pack_measure_bins(j, &c, &sizes);
+    struct pp_workload *sizes = pack_measure_bins(j, &c);
     for (size_t k = 0; rc == 0 && k < n; k++) {
         double here;
-        rc = pack_simulate_step(j, &c, &sizes, k * steps / n * per_step, NULL,
+        rc = pack_simulate_step(j, &c, sizes, k * steps / n * per_step, NULL,
                                 &here);
         total += here;
     }
     *time = total / (double)n;
-    pp_workloads_finish(&sizes);
+    free(sizes);
     pp_stage_costs_finish(&c);
     return rc;
 }

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "cost/step.h"
 #include "schedule/simulate/sim.h"
 
 size_t pack_row_sizes(const struct pack_job *j,
@@ -60,7 +61,7 @@ double pack_cost(const struct pack_job *j, double tokens, double pairs)
 
 /* Adds a piece's attended pairs; it begins at position `at` of `total`. */
 static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
-                      int64_t total, int64_t at, double *out)
+                      int64_t total, int64_t at, struct pp_workload *out)
 {
     const struct pp_piece *q = &j->pieces.piece[item];
     size_t first, n = sequences_of(j, q, &first);
@@ -93,7 +94,7 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 /* Measures the bins whose sequences have ranks of their own. The time of a bin
  * is that of its slowest rank: as if all ranks had as much. */
 static void measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
-                          struct pp_workloads *s)
+                          struct pp_workload *loads)
 {
     double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
     size_t n = (size_t)j->o->mesh.cp;
@@ -102,8 +103,8 @@ static void measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
         memset(pairs, 0, n * sizeof *pairs);
         at = pack_add_loads(j, b, at, tokens, pairs);
         size_t slowest = pp_stage_slowest(c, tokens, pairs, n);
-        s->tokens[b] = tokens[slowest] * (double)n;
-        s->pairs[b] = pairs[slowest] * (double)n;
+        loads[b] = pp_workload_of(tokens[slowest] * (double)n,
+                                  pairs[slowest] * (double)n);
     }
 }
 
@@ -126,7 +127,7 @@ static void add_items(const struct pack_job *j, const struct pp_items *items,
  * several bins have as many of each, because nothing says which come together.
  */
 static void measure_items(struct pack_job *j, size_t encoder,
-                          struct pp_workloads *s)
+                          struct pp_workload *loads)
 {
     const struct pp_items *all =
         &j->in->docs.items[pack_modality(j->in, encoder)];
@@ -139,24 +140,22 @@ static void measure_items(struct pack_job *j, size_t encoder,
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
             add_items(j, all, &j->pieces.piece[j->bins.items[i]], &items, cu);
         struct pp_item_share share = pp_items_largest(&items, ranks);
-        pp_workloads_set_items(s, b, pp_manifest_plan(&j->in->manifest),
-                               encoder, bins * share.rows,
-                               bins * share.squares);
+        pp_workload_set_items(&loads[b], pp_manifest_plan(&j->in->manifest),
+                              encoder, bins * share.rows, bins * share.squares);
     }
     free(cu);
 }
 
-void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                       struct pp_workloads *s)
+struct pp_workload *pack_measure_bins(struct pack_job *j,
+                                      const struct pp_stage_costs *c)
 {
     size_t n = j->bins.n_bins;
     size_t slices = (size_t)j->in->manifest.graph.n_slices;
-    size_t counted =
-        slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->in->manifest)) : 0;
-    pp_workloads_init(s, n * slices, counted);
+    size_t counted = pp_step_counted(pp_manifest_plan(&j->in->manifest));
+    struct pp_workload *loads = pp_calloc(n * slices, sizeof *loads);
     if (j->ranks) {
-        measure_ranks(j, c, s);
-        return;
+        measure_ranks(j, c, loads);
+        return loads;
     }
     for (size_t b = 0; b < n; b++) {
         const uint32_t *item = j->bins.items + j->bins.first[b],
@@ -164,19 +163,19 @@ void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
         int64_t total = 0, at = 0;
         for (const uint32_t *i = item; i < end; i++)
             total += j->pieces.padded[*i];
-        pp_slice_tokens((int64_t)slices, total, s->tokens + b * slices);
+        pp_slice_tokens((int64_t)slices, total, loads + b * slices);
         for (; item < end; at += j->pieces.padded[*item++])
-            add_pairs(j, *item, (int64_t)slices, total, at,
-                      s->pairs + b * slices);
+            add_pairs(j, *item, (int64_t)slices, total, at, loads + b * slices);
     }
     for (size_t e = 0; e < counted; e++)
-        measure_items(j, e, s);
+        measure_items(j, e, loads);
+    return loads;
 }
 
 /* The part of a step that one data-parallel rank runs. */
 struct dp_rank {
     const struct pp_stage_costs *costs;
-    const struct pp_workloads *sizes;
+    const struct pp_workload *sizes;
     size_t first, dp, n_bins;
     const uint32_t *order; /* round of each microbatch, or NULL */
 };
@@ -191,11 +190,11 @@ static double dp_rank_time(const void *ctx, struct pp_action a)
         round = l->order[round];
     size_t b = (l->first + round * l->dp) % l->n_bins;
     size_t part = b * (size_t)l->costs->plan.graph->n_slices + (size_t)a.slice;
-    return pp_stage_time(l->costs, a, pp_workloads_at(l->sizes, part));
+    return pp_stage_time(l->costs, a, l->sizes[part]);
 }
 
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                       const struct pp_workloads *sizes, size_t first,
+                       const struct pp_workload *sizes, size_t first,
                        const uint32_t *order, double *time)
 {
     const struct pp_schedule *s = &j->in->manifest.schedule;

@@ -16,7 +16,7 @@ enum { WORK_OF_STEP = 1 << 17, WORK = 1 << 28, LEAST = 32 };
 struct step_order {
     struct pack_job *job;
     struct pp_stage_costs costs;
-    struct pp_workloads sizes;
+    struct pp_workload *sizes;
     struct pp_makespan makespan;
     struct pp_rounds rounds;
     struct pp_microbatch_times *times;
@@ -46,7 +46,7 @@ static void set_times(struct step_order *o, size_t b, size_t microbatch)
     double *message = o->message + o->slots * microbatch;
     for (int i = 0; i < (int)o->slots; i++) {
         size_t part = b * (size_t)n_slices + (size_t)(i % n_slices);
-        struct pp_workload load = pp_workloads_at(&o->sizes, part);
+        struct pp_workload load = o->sizes[part];
         struct pp_action a = {.stage = i / n_slices, .peer = -1};
         for (a.op = PP_F; a.op <= PP_W; a.op++)
             op[4 * i + a.op] = pp_stage_time(&o->costs, a, load);
@@ -68,9 +68,9 @@ static int order_step(struct step_order *o, size_t first)
             set_times(o, first + k * dp + r, r * n + k);
     }
     pp_microbatch_order(&o->makespan, &o->rounds, o->work, o->order, &makespan);
-    if (pack_simulate_step(o->job, &o->costs, &o->sizes, first, NULL,
-                           &before) != 0 ||
-        pack_simulate_step(o->job, &o->costs, &o->sizes, first, o->order,
+    if (pack_simulate_step(o->job, &o->costs, o->sizes, first, NULL, &before) !=
+            0 ||
+        pack_simulate_step(o->job, &o->costs, o->sizes, first, o->order,
                            &after) != 0)
         return -1;
     for (size_t k = 0; k < n && after < before; k++)
@@ -117,7 +117,7 @@ static int order_steps(struct step_order *o, struct pp_err *err)
     if (o->work < LEAST * (double)(o->makespan.n_pieces * o->rounds.dp))
         return 0;
     pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->in->manifest));
-    pack_measure_bins(j, &o->costs, &o->sizes);
+    o->sizes = pack_measure_bins(j, &o->costs);
     alloc_times(o);
     for (size_t k = 0; k < steps; k++)
         if (order_step(o, k * o->per_step) != 0)
@@ -144,7 +144,7 @@ int pack_order(struct pack_job *j)
     int rc = order_steps(&o, &j->t->err);
     pp_makespan_finish(&o.makespan);
     pp_stage_costs_finish(&o.costs);
-    pp_workloads_finish(&o.sizes);
+    free(o.sizes);
     free(o.times);
     free(o.op);
     free(o.message);

@@ -246,14 +246,14 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 int pack_balance(struct pack_job *j) PP_MUST_USE;
 
 /* Measures the bins, by bin and slice. The caller frees the loads. */
-void pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                       struct pp_workloads *s);
+struct pp_workload *pack_measure_bins(struct pack_job *j,
+                                      const struct pp_stage_costs *c);
 
 /* Simulates a step that begins with bin first. Its k-th microbatches are the
  * microbatches of round order[k]; NULL: of round k. *time is the time of
  * the slowest data-parallel rank. */
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                       const struct pp_workloads *sizes, size_t first,
+                       const struct pp_workload *sizes, size_t first,
                        const uint32_t *order, double *time) PP_MUST_USE;
 
 /* Orders the microbatches of each step, if there is a schedule. */

@@ -440,8 +440,7 @@ static int init(struct ppsched *p)
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
     pp_step_init(&c->step, pp_manifest_plan(&p->manifest),
-                 p->schedule->n_microbatches,
-                 p->data ? pp_step_counted(pp_manifest_plan(&p->manifest)) : 0);
+                 p->schedule->n_microbatches);
     c->sizes = pp_calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].costs.out_bytes > 0 ||

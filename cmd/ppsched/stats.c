@@ -47,7 +47,7 @@ static double step_tokens(const struct ppsched *p)
                (size_t)p->schedule->graph->n_slices;
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += p->costs.step.loads.tokens[i];
+        sum += p->costs.step.loads[i].of[PP_LANGUAGE].tokens;
     return sum * p->manifest.mesh.dp;
 }
 

@@ -131,14 +131,14 @@ static double busier_end(struct pp_plan p, int stage)
     return last ? pp_layout_busier_end(&l, of) : 1;
 }
 
-/* Returns the encoder that has a unit and whose items are counted, or
- * PP_MAX_ENCODERS. */
-static size_t encoder_of(const struct pp_stage_costs *c, size_t unit)
+/* Returns the component whose workload a unit takes: an encoder, if its items
+ * are counted, or PP_LANGUAGE. */
+static size_t worker_of(const struct pp_stage_costs *c, size_t unit)
 {
-    size_t e = 0;
-    while (e < PP_MAX_ENCODERS && unit >= c->encoder_end[e])
-        e++;
-    return e;
+    size_t k = 0;
+    while (k < PP_LANGUAGE && unit >= c->encoder_end[k])
+        k++;
+    return k;
 }
 
 /* Adds a unit of a stage to sums. */
@@ -147,15 +147,12 @@ static void add_unit(const struct pp_stage_costs *c, int s, size_t unit,
 {
     const struct pp_plan *p = &c->plan;
     const struct pp_plan_unit *u = &p->model->units[unit];
-    size_t e = encoder_of(c, unit);
     bool head = pp_fqn_is_head(u->fqn);
     if (head)
         to->head_flops = u->costs.fwd_flops[0];
     if (!p->profile)
         return;
-    add_seconds(head                  ? &to->head
-                : e < PP_MAX_ENCODERS ? &to->items[e]
-                                      : &to->others,
+    add_seconds(head ? &to->head : &to->of[worker_of(c, unit)],
                 &p->profile->units[unit], u, p->stages[s].recompute);
     add_params(c, s, unit, to);
 }
@@ -202,9 +199,8 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
     for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
         const struct pp_plan_unit *u = &c->plan.model->units[i];
         const double *again = u->modes[s->recompute].recompute_flops;
-        size_t e = encoder_of(c, i);
-        double tokens = e < PP_MAX_ENCODERS ? l.items[e].tokens : l.tokens;
-        double pairs = e < PP_MAX_ENCODERS ? l.items[e].pairs : l.pairs;
+        size_t k = worker_of(c, i);
+        double tokens = l.of[k].tokens, pairs = l.of[k].pairs;
         struct pp_cost x =
             pp_cost_of(tokens * u->costs.fwd_flops[0],
                        pairs * u->costs.fwd_flops[1], pp_fqn_is_head(u->fqn));
@@ -219,18 +215,15 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
 static bool is_even(const struct pp_workload *l)
 {
     bool even = true;
-    for (size_t e = 0; e < PP_MAX_ENCODERS; e++)
-        even &= !(l->items[e].tokens < l->tokens) &&
-                !(l->items[e].tokens > l->tokens) &&
-                !(l->items[e].pairs < l->pairs) &&
-                !(l->items[e].pairs > l->pairs);
+    for (size_t k = 0; k < PP_LANGUAGE; k++)
+        even &= !memcmp(&l->of[k], &l->of[PP_LANGUAGE], sizeof *l->of);
     return even;
 }
 
 static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
                                   struct pp_workload l)
 {
-    double tokens = l.tokens, pairs = l.pairs;
+    double tokens = l.of[PP_LANGUAGE].tokens, pairs = l.of[PP_LANGUAGE].pairs;
     if (c->plan.model->has_frozen || !is_even(&l))
         return units_flops(c, stage, l);
     const double *flops = c->plan.stages[stage].costs.fwd_flops;
@@ -255,12 +248,11 @@ static struct pp_cost seconds_of(const struct pp_unit_seconds *s, double tokens,
 static struct pp_cost stage_seconds(const struct pp_stage_cost *s,
                                     struct pp_workload l)
 {
-    struct pp_cost sum =
-        pp_cost_sum(seconds_of(&s->head, l.tokens, l.pairs, true),
-                    seconds_of(&s->others, l.tokens, l.pairs, false));
-    for (size_t e = 0; e < PP_MAX_ENCODERS; e++)
-        sum = pp_cost_sum(sum, seconds_of(&s->items[e], l.items[e].tokens,
-                                          l.items[e].pairs, false));
+    struct pp_cost sum = seconds_of(&s->head, l.of[PP_LANGUAGE].tokens,
+                                    l.of[PP_LANGUAGE].pairs, true);
+    for (size_t k = PP_LANGUAGE + 1; k-- > 0;)
+        sum = pp_cost_sum(
+            sum, seconds_of(&s->of[k], l.of[k].tokens, l.of[k].pairs, false));
     return sum;
 }
 
@@ -271,15 +263,13 @@ static double passed_bytes(const struct pp_stage_costs *c, int stage,
 {
     const struct pp_plan_stage *s = &c->plan.stages[stage];
     size_t end = s->first_unit + s->n_units;
-    size_t last = end > 0 ? encoder_of(c, end - 1) : PP_MAX_ENCODERS;
-    if (last == PP_MAX_ENCODERS)
-        return s->costs.out_bytes * l.tokens;
-    double bytes = s->costs.out_bytes * l.items[last].tokens;
-    for (size_t e = 0; e < last; e++)
+    size_t last = end > 0 ? worker_of(c, end - 1) : PP_LANGUAGE;
+    double bytes = s->costs.out_bytes * l.of[last].tokens;
+    for (size_t e = 0; last < PP_LANGUAGE && e < last; e++)
         if (c->encoder_end[e] > s->first_unit)
             bytes +=
                 c->plan.model->units[c->encoder_end[e] - 1].costs.out_bytes *
-                l.items[e].tokens;
+                l.of[e].tokens;
     return bytes;
 }
 
@@ -418,10 +408,11 @@ void pp_stage_made(const struct pp_stage_costs *c, int stage,
     }
 }
 
-void pp_slice_tokens(int64_t n, int64_t total, double *tokens)
+void pp_slice_tokens(int64_t n, int64_t total, struct pp_workload *slices)
 {
     for (int64_t q = 0; q < n; q++)
-        tokens[q] = (double)(total * (q + 1) / n - total * q / n);
+        slices[q] =
+            pp_workload_of((double)(total * (q + 1) / n - total * q / n), 0);
 }
 
 size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
@@ -442,16 +433,16 @@ size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
 }
 
 void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
-                    double *pairs)
+                    struct pp_workload *slices)
 {
     int64_t end = at + length;
     for (int64_t q = 0; q < n; q++) {
         int64_t from = total * q / n, to = total * (q + 1) / n;
         from = (from > at ? from : at) - at;
         to = (to < end ? to : end) - at;
-        if (from < to)
-            pairs[q] += (double)to * (double)(to + 1) / 2 -
-                        (double)from * (double)(from + 1) / 2;
+        for (size_t k = 0; from < to && k <= PP_LANGUAGE; k++)
+            slices[q].of[k].pairs += (double)to * (double)(to + 1) / 2 -
+                                     (double)from * (double)(from + 1) / 2;
     }
 }
 

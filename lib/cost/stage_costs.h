@@ -19,9 +19,8 @@ struct pp_stage_costs {
     struct pp_stage_cost {
         double head_flops; /* per token */
         /* All below if there is a profile. The head recomputes its products;
-         * the others are sums over the units of each encoder, and over the
-         * rest. */
-        struct pp_unit_seconds head, items[PP_MAX_ENCODERS], others;
+         * the others are sums over the other units by pp_workload.of. */
+        struct pp_unit_seconds head, of[PP_LANGUAGE + 1];
         double updated; /* parameters that a rank updates */
         /* Bytes that REDUCE_GRAD and UNSHARD move to a rank, of dense weights
          * and of experts. */
@@ -63,19 +62,19 @@ void pp_stage_made(const struct pp_stage_costs *c, int stage,
                    struct pp_workload l, struct pp_made *made);
 
 /* Sets the tokens of each of n slices of a microbatch of total tokens, padding
- * included. They differ by at most one. */
-void pp_slice_tokens(int64_t n, int64_t total, double *tokens);
+ * included, without pairs. They differ by at most one. */
+void pp_slice_tokens(int64_t n, int64_t total, struct pp_workload *slices);
 
 /* Returns the number of the slowest of n context-parallel ranks with so many
  * tokens and attended pairs: that whose forward takes longest. */
 size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
                         const double *pairs, size_t n);
 
-/* Adds the attended pairs of one sequence to pairs, by slice. The sequence
+/* Adds the attended pairs of one sequence to n slices. The sequence
  * starts at token at of a microbatch of total tokens in n slices. A token
  * attends to itself and to the tokens before it. */
 void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
-                    double *pairs);
+                    struct pp_workload *slices);
 
 /* Returns the operations of forward and backward through all units: per token,
  * and per attended pair. */

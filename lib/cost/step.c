@@ -11,13 +11,11 @@
 #include "data/packed/stream.h"
 #include "schedule/simulate/sim.h"
 
-void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
-                  size_t n_encoders)
+void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches)
 {
-    size_t parts = (size_t)n_microbatches;
-    *x = (struct pp_step){.costs = {.plan = p}};
-    parts *= (size_t)p.graph->n_slices;
-    pp_workloads_init(&x->loads, parts, n_encoders);
+    size_t parts = (size_t)n_microbatches * (size_t)p.graph->n_slices;
+    *x = (struct pp_step){.costs = {.plan = p},
+                          .loads = pp_calloc(parts, sizeof *x->loads)};
     pp_stage_costs_init(&x->costs, p);
 }
 
@@ -28,8 +26,7 @@ void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,
     for (int64_t k = 0; k < n_microbatches * slices; k++) {
         const struct pp_default_microbatch_part part =
             pp_default_microbatch_slice(mb, k % slices, slices);
-        x->loads.tokens[k] = part.tokens;
-        x->loads.pairs[k] = part.pairs;
+        x->loads[k] = pp_workload_of(part.tokens, part.pairs);
     }
 }
 
@@ -53,8 +50,7 @@ static void measure_ranks(struct pp_step *x, const struct pp_bin *bin, int k)
         }
     }
     size_t slowest = pp_stage_slowest(&x->costs, tokens, pairs, (size_t)cp);
-    x->loads.tokens[k] = tokens[slowest] * cp;
-    x->loads.pairs[k] = pairs[slowest] * cp;
+    x->loads[k] = pp_workload_of(tokens[slowest] * cp, pairs[slowest] * cp);
 }
 
 /* Measures the items of microbatch k, whose first lane has its bin at place
@@ -64,12 +60,12 @@ static void measure_items(struct pp_step *x, const struct pp_packed *data,
 {
     const struct pp_plan p = x->costs.plan;
     const struct pp_layout l = pp_plan_layout(p);
-    for (size_t e = 0; e < PP_MAX_ENCODERS && x->loads.items[e].tokens; e++) {
+    for (size_t e = 0; e < pp_step_counted(p); e++) {
         size_t lanes, makers = pp_layout_makers(&l, e, &lanes);
         const struct pp_item_share share = pp_items_largest_of(
             data, pp_plan_modality(p, e, pp_packed_modality(data)), at, lanes,
             makers);
-        pp_workloads_set_items(&x->loads, k, p, e, share.rows, share.squares);
+        pp_workload_set_items(&x->loads[k], p, e, share.rows, share.squares);
     }
 }
 
@@ -89,11 +85,11 @@ void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
             measure_ranks(x, &bin, k);
             continue;
         }
-        pp_slice_tokens(slices, bin.tokens, &x->loads.tokens[k * slices]);
+        pp_slice_tokens(slices, bin.tokens, &x->loads[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
-                           &x->loads.pairs[k * slices]);
+                           &x->loads[k * slices]);
         measure_items(x, data, place, (size_t)k);
     }
 }
@@ -109,7 +105,7 @@ double pp_step_action(const void *ctx, struct pp_action a)
         return 0;
     size_t part = (size_t)a.microbatch * (size_t)x->costs.plan.graph->n_slices +
                   (size_t)a.slice;
-    return pp_stage_time(&x->costs, a, pp_workloads_at(&x->loads, part));
+    return pp_stage_time(&x->costs, a, x->loads[part]);
 }
 
 /* Returns the seconds for which the first forwards of a step wait for weights
@@ -160,7 +156,7 @@ struct pp_costs pp_step_costs(struct pp_step *x)
     int n = p->graph->n_stages;
     x->made = pp_calloc((size_t)n, sizeof *x->made);
     for (int s = 0; s < n; s++)
-        pp_stage_made(&x->costs, s, pp_workloads_at(&x->loads, 0), &x->made[s]);
+        pp_stage_made(&x->costs, s, x->loads[0], &x->made[s]);
     return (struct pp_costs){
         .time = pp_step_action,
         .ctx = x,
@@ -175,7 +171,7 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
 {
     struct pp_step x;
     int n = s->n_microbatches;
-    pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0);
+    pp_step_init(&x, p, n);
     x.copy = copy;
     if (data)
         pp_step_measure(&x, data, 1, n);
@@ -194,7 +190,7 @@ void pp_step_finish(struct pp_step *x)
     for (int s = 0; x->made && s < x->costs.plan.graph->n_stages; s++)
         free(x->made[s].left);
     free(x->made);
-    pp_workloads_finish(&x->loads);
+    free(x->loads);
     pp_stage_costs_finish(&x->costs);
 }
 

@@ -11,16 +11,14 @@
 /* The costs of a plan, and the sizes of the microbatches of a step. */
 struct pp_step {
     struct pp_stage_costs costs;
-    struct pp_workloads loads; /* per microbatch and slice */
+    struct pp_workload *loads; /* per microbatch and slice */
     const double *copy; /* per stage: of an OFFLOAD or RELOAD; NULL: no time */
     struct pp_made *made; /* per stage; private */
 };
 
-/* Makes costs, and room for the sizes of so many microbatches with the items of
- * so many encoders. The members of the plan must outlive the step. Finish it
- * also after an error. */
-void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
-                  size_t n_encoders);
+/* Makes costs, and room for the sizes of so many microbatches. The members of
+ * the plan must outlive the step. Finish it also after an error. */
+void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches);
 
 /* Makes n_microbatches alike: as large as mb. */
 void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,

@@ -159,14 +159,14 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
         u->time[mode][t] = pp_stage_time(costs, a, whole);
     }
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        u->act[mode][k] = act[k] * whole.tokens;
+        u->act[mode][k] = act[k] * whole.of[PP_LANGUAGE].tokens;
     u->workspace[mode] =
         (double)pp_workspace_bytes(&x->workspace, rows, 0) +
-        (of_mode ? of_mode->workspace_bytes : 0) * whole.tokens;
+        (of_mode ? of_mode->workspace_bytes : 0) * whole.of[PP_LANGUAGE].tokens;
     u->fixed = s->fixed_bytes;
     u->state = x->state_bytes;
     u->whole = costs->plan.graph->resident == INT_MAX ? x->weight_bytes : 0;
-    u->output = x->costs.out_bytes * whole.tokens;
+    u->output = x->costs.out_bytes * whole.of[PP_LANGUAGE].tokens;
     u->update =
         costs->stages[stage].updated * costs->plan.profile->seconds_per_param;
     /* A stage of several units has one start and one of all hops. */
