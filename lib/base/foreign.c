@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "base/file.h"
+#include <unistd.h>
 
 const char *pp_foreign_file(const void *head, size_t n)
 {
@@ -46,7 +45,7 @@ static bool has_file(const char *dir, const char *name)
     if (*name != '*')
         return snprintf(path, sizeof path, "%s/%s", dir, name) <
                    (int)sizeof path &&
-               pp_file_exists(path);
+               access(path, F_OK) == 0;
     size_t n = strlen(++name);
     bool found = false;
     DIR *d = opendir(dir);

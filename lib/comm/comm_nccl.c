@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/num.h"
 #include "comm/nccl.h"
 #include "comm/rendezvous.h"
 #include "comm/sets.h"

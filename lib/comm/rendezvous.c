@@ -33,45 +33,6 @@ const char *pp_rendezvous_host(const struct pp_rendezvous *j, int rank)
     return j->hosts[rank];
 }
 
-bool pp_rendezvous_aborted(struct pp_rendezvous *j)
-{
-    pthread_mutex_lock(&j->lock);
-    bool aborted = j->aborted;
-    pthread_mutex_unlock(&j->lock);
-    return aborted;
-}
-
-int pp_rendezvous_fail(struct pp_rendezvous *j, struct pp_err *err)
-{
-    pthread_mutex_lock(&j->lock);
-    if (err->code == PP_EXIT_OK)
-        *err = j->why;
-    pthread_mutex_unlock(&j->lock);
-    return -1;
-}
-
-int pp_rendezvous_lost(struct pp_rendezvous *j)
-{
-    pthread_mutex_lock(&j->lock);
-    int lost = j->lost;
-    pthread_mutex_unlock(&j->lock);
-    return lost;
-}
-
-bool pp_rendezvous_await_abort(struct pp_rendezvous *j)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 10;
-    pthread_mutex_lock(&j->lock);
-    while (!j->aborted &&
-           pthread_cond_timedwait(&j->changed, &j->lock, &until) != ETIMEDOUT)
-        ;
-    bool aborted = j->aborted;
-    pthread_mutex_unlock(&j->lock);
-    return aborted;
-}
-
 /* Fails after a data connection or the job has ended. The watching thread knows
  * the reason, because its connection to the same process ends too. */
 static int fail_wire(struct pp_rendezvous *j, int rank, struct pp_err *err)

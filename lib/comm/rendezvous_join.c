@@ -4,7 +4,6 @@
  * if another program has its port, or if rank 0 closes the connection because
  * too many wait. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

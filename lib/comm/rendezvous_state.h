@@ -81,6 +81,20 @@ int pp_rendezvous_join(struct pp_rendezvous *j,
                        const struct pp_rendezvous_place *place,
                        struct pp_err *err) PP_MUST_USE;
 
+/* --- rendezvous_abort.c: the end of a job --- */
+
+/* Sends a note and never blocks: a rank that does not read its notes cannot be
+ * told. why may be NULL. */
+void pp_note_send(int fd, enum pp_note_kind kind, const struct pp_err *why);
+
+/* Ends the job here, and tells all ranks that this one is connected to. lost is
+ * the rank whose loss is the reason, or -1. */
+void pp_rendezvous_end(struct pp_rendezvous *j, const struct pp_err *why,
+                       int lost);
+
+/* Makes an eventfd readable. */
+void pp_event_signal(int fd);
+
 /* --- rendezvous_tree.c: the connections of the tree --- */
 
 /* Listens for the children of this rank, if it has any, at its address in its
@@ -101,15 +115,6 @@ int pp_rendezvous_connect_tree(struct pp_rendezvous *j,
 int pp_rendezvous_watch_begin(struct pp_rendezvous *j,
                               struct pp_err *err) PP_MUST_USE;
 void pp_rendezvous_watch_end(struct pp_rendezvous *j);
-
-/* Sends a note and never blocks: a rank that does not read its notes cannot be
- * told. why may be NULL. */
-void pp_note_send(int fd, enum pp_note_kind kind, const struct pp_err *why);
-
-/* Ends the job here, and tells all ranks that this one is connected to. lost is
- * the rank whose loss is the reason, or -1. */
-void pp_rendezvous_end(struct pp_rendezvous *j, const struct pp_err *why,
-                       int lost);
 
 /* --- rendezvous_beat.c --- */
 

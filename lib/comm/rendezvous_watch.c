@@ -7,7 +7,6 @@
  * reset, and the reason would be lost. */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,51 +17,6 @@
 #include "comm/rendezvous_state.h"
 
 enum { LOOK_MS = 100, GRACE_MS = 1000, LINGER_S = 5 };
-
-void pp_note_send(int fd, enum pp_note_kind kind, const struct pp_err *why)
-{
-    struct pp_note n = {.kind = (int32_t)kind};
-    if (why)
-        n.why = *why;
-    ssize_t sent = send(fd, &n, sizeof n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0 && sent < (ssize_t)sizeof n)
-        shutdown(fd, SHUT_WR); /* the rest of a note cannot follow later */
-}
-
-static void signal_event(int fd)
-{
-    uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof one);
-    (void)n;
-}
-
-void pp_rendezvous_end(struct pp_rendezvous *j, const struct pp_err *why,
-                       int lost)
-{
-    pthread_mutex_lock(&j->lock);
-    if (!j->aborted) {
-        j->aborted = true;
-        j->lost = lost;
-        j->why = *why;
-        for (int r = 0; r < j->size; r++)
-            if (j->monitor[r] >= 0 && !j->gone[r])
-                pp_note_send(j->monitor[r], PP_NOTE_ABORT, why);
-        if (lost >= 0)
-            j->gone[lost] = true;
-        signal_event(j->stop);
-        signal_event(j->wake);
-        pthread_cond_broadcast(&j->changed);
-    }
-    pthread_mutex_unlock(&j->lock);
-}
-
-void pp_rendezvous_abort(struct pp_rendezvous *j, const char *why)
-{
-    struct pp_err err = {0};
-    pp_fail(&err, PP_EXIT_SYSTEM, "rank %d: %.460s", j->rank, why);
-    pp_err_set_origin(&err, PP_ORIGIN_RANK, j->rank);
-    pp_rendezvous_end(j, &err, -1);
-}
 
 static void set_gone(struct pp_rendezvous *j, int rank)
 {
@@ -264,7 +218,7 @@ void pp_rendezvous_watch_end(struct pp_rendezvous *j)
     pthread_mutex_lock(&j->lock);
     j->closing = true;
     pthread_mutex_unlock(&j->lock);
-    signal_event(j->wake);
+    pp_event_signal(j->wake);
     if (j->watched)
         pthread_join(j->thread, NULL);
     j->watched = false;
@@ -277,5 +231,5 @@ void pp_rendezvous_watch(struct pp_rendezvous *j,
     j->watcher = w ? *w : (struct pp_rendezvous_watcher){0};
     j->told = false;
     pthread_mutex_unlock(&j->lock);
-    signal_event(j->wake);
+    pp_event_signal(j->wake);
 }

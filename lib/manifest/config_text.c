@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* config_text - the config.json of a checkpoint, from that of the model that
  * was trained. */
-#include <string.h>
 
 #include "base/file.h"
 #include "manifest/config_json.h"

@@ -7,7 +7,6 @@
  * one of its ranks sees it. Costs and sizes of the generator are scaled: it may
  * have other tokens for a microbatch, and on other data-parallel ranks it has
  * the tokens of several microbatches, or of a part of one. */
-#include <math.h>
 #include <string.h>
 
 #include "manifest/sections.h"

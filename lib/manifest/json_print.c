@@ -180,8 +180,9 @@ static void print_value(const json_t *v, const struct pp_doc_field *fields,
     putc(json_is_object(v) ? '}' : ']', f);
 }
 
-void pp_value_print(const json_t *root, FILE *f)
+void pp_value_print(const json_t *root, const struct pp_doc_field *fields,
+                    FILE *f)
 {
-    print_value(root, pp_manifest_fields, 0, f);
+    print_value(root, fields, 0, f);
     putc('\n', f);
 }

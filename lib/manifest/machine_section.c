@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* machine_section - "machine" of a manifest, and a file of its own: the GPUs
  * and the links between them. */
-#include <errno.h>
-#include <math.h>
-#include <string.h>
 
-#include "base/file.h"
 #include "manifest/machine_json.h"
 #include "manifest/sections.h"
 
@@ -115,19 +111,13 @@ static int read_root(const struct pp_value *root, struct pp_arena *a,
 int pp_machine_read(const char *path, struct pp_arena *a, struct pp_machine *m,
                     struct pp_err *err)
 {
-    const void *text;
-    size_t n;
     json_t *value;
     *m = (struct pp_machine){.gpu = NULL};
-    if (pp_file_map(path, &text, &n, err))
-        return -1;
-    int rc = pp_value_parse(text, n, path, &value, err);
-    pp_file_unmap(text, n);
-    if (rc)
+    if (pp_value_read(path, &value, err))
         return -1;
     const struct pp_value_source source = {path, err};
     const struct pp_value root = {.source = &source, .value = value};
-    rc = read_root(&root, a, m);
+    int rc = read_root(&root, a, m);
     json_decref(value);
     return rc;
 }

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "manifest/sections.h"
 
@@ -350,24 +349,6 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
     return 0;
 }
 
-struct pp_plan pp_manifest_plan(const struct pp_manifest *m)
-{
-    return (struct pp_plan){.model = &m->model,
-                            .profile = m->has_profile ? &m->profile : NULL,
-                            .machine = m->has_machine ? &m->machine : NULL,
-                            .microbatch = &m->microbatch,
-                            .mesh = &m->mesh,
-                            .graph = &m->graph,
-                            .stages = m->stages,
-                            .components = m->components,
-                            .n_components = m->n_components};
-}
-
-struct pp_layout pp_manifest_layout(const struct pp_manifest *m)
-{
-    return pp_plan_layout(pp_manifest_plan(m));
-}
-
 struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m)
 {
     static const char *const keys[] = {"model", "mesh", "stages"};
@@ -387,5 +368,5 @@ struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m)
 
 void pp_manifest_write(const struct pp_manifest *m, FILE *f)
 {
-    pp_value_print(m->document, f);
+    pp_value_print(m->document, pp_manifest_fields, f);
 }

@@ -3,9 +3,7 @@
  * that described models and files take one way. */
 #include "manifest/outline.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"

@@ -5,7 +5,6 @@
  * count. */
 #include <string.h>
 
-#include "base/file.h"
 #include "base/num.h"
 #include "manifest/profile_json.h"
 

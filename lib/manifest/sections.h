@@ -69,8 +69,9 @@ int pp_read_workspace(const struct pp_value *at, void *workspace) PP_MUST_USE;
 int pp_check_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
                         enum pp_recompute mode) PP_MUST_USE;
 
-/* Prints a document in the layout of pp_manifest_write. */
-void pp_value_print(const json_t *root, FILE *f);
+/* Prints a document of these keys in the layout of pp_manifest_write. */
+void pp_value_print(const json_t *root, const struct pp_doc_field *fields,
+                    FILE *f);
 
 /* Writers return a new value. A text that is not UTF-8 fills *err. */
 json_t *pp_write_model_section(const struct pp_plan_model *model,

@@ -438,3 +438,21 @@ json_t *pp_write_stages_section(const struct pp_plan_model *model,
                               write_stage(model, graph, s, &stages[s], err));
     return list;
 }
+
+struct pp_plan pp_manifest_plan(const struct pp_manifest *m)
+{
+    return (struct pp_plan){.model = &m->model,
+                            .profile = m->has_profile ? &m->profile : NULL,
+                            .machine = m->has_machine ? &m->machine : NULL,
+                            .microbatch = &m->microbatch,
+                            .mesh = &m->mesh,
+                            .graph = &m->graph,
+                            .stages = m->stages,
+                            .components = m->components,
+                            .n_components = m->n_components};
+}
+
+struct pp_layout pp_manifest_layout(const struct pp_manifest *m)
+{
+    return pp_plan_layout(pp_manifest_plan(m));
+}

@@ -103,8 +103,8 @@ static uint64_t costliest(const struct balance_state *s)
     return most;
 }
 
-/* Returns the cheapest bin with room among the PASSED cheapest, which leaves the
- * heap, else the first with room, else SIZE_MAX. */
+/* Returns the cheapest bin with room among the PASSED cheapest, which then
+ * leaves the heap, else the first with room, else SIZE_MAX. */
 static size_t choose_cheap_bin(struct balance_state *s, struct pp_heap *h,
                                const struct pp_first_fit_tree *room, uint32_t i)
 {

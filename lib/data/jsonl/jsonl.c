@@ -6,7 +6,6 @@
  * bounds all arrays, and loops need no checks of room. Lines with "input_ids"
  * are read here in one pass, other lines in groups.c. */
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 

@@ -4,12 +4,11 @@
  * elements safe. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/foreign.h"
-#include "base/num.h"
+#include "base/vec.h"
 #include "data/tensors/safetensors.h"
 #include "data/scan.h"
 
@@ -34,6 +33,24 @@ static const struct {
     {"F8_E8M0", PP_DTYPE_OTHER, 8}, {"F4", PP_DTYPE_OTHER, 4},
     {"F6_E2M3", PP_DTYPE_OTHER, 6}, {"F6_E3M2", PP_DTYPE_OTHER, 6},
 };
+
+size_t pp_dtype_bytes(enum pp_dtype d)
+{
+    switch (d) {
+    case PP_DTYPE_F64:
+    case PP_DTYPE_I64:
+        return 8;
+    case PP_DTYPE_F32:
+    case PP_DTYPE_I32:
+        return 4;
+    case PP_DTYPE_F16:
+    case PP_DTYPE_BF16:
+        return 2;
+    case PP_DTYPE_OTHER:
+        break;
+    }
+    return 0;
+}
 
 struct tensor_header {
     struct pp_scan scan;
@@ -179,23 +196,6 @@ static int check_entry(const struct tensor_header *h, struct tensor_entry *e,
     return 0;
 }
 
-static int append_tensor(struct pp_tensor_list *list, const struct pp_tensor *t,
-                         const char *path, struct pp_err *err)
-{
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64, bytes;
-        if (pp_mul(capacity, sizeof *t, &bytes, err))
-            return pp_fail_at(err, "%s: ", path);
-        struct pp_tensor *items = realloc(list->items, bytes);
-        if (!items)
-            return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-        list->items = items;
-        list->capacity = capacity;
-    }
-    list->items[list->n++] = *t;
-    return 0;
-}
-
 /* Reads {"key": "value", ...}. */
 static int read_metadata(struct tensor_header *h, struct pp_err *err)
 {
@@ -232,9 +232,9 @@ static int read_tensor_header(struct tensor_header *h,
             continue;
         }
         struct tensor_entry e = {.tensor.name = name};
-        if (read_entry(h, &e, err) || check_entry(h, &e, err) ||
-            append_tensor(list, &e.tensor, h->path, err))
+        if (read_entry(h, &e, err) || check_entry(h, &e, err))
             return -1;
+        PP_VEC_PUSH(list, e.tensor);
     }
     return more ? -1 : pp_scan_end(&h->scan, err);
 }
@@ -304,8 +304,6 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
                        ", but the file ends at %zu",
                        path, size + 8, bytes);
     char *name = pp_arena_printf(a, "%s: header", path);
-    if (!name)
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     struct tensor_header h = {
         .scan = {.text = (const char *)p + 8, .n = (size_t)size, .name = name},
         .arena = a,

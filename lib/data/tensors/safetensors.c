@@ -3,13 +3,12 @@
  * name. */
 #include "data/tensors/safetensors.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/foreign.h"
-#include "base/num.h"
+#include "base/vec.h"
 #include "data/scan.h"
 
 static const char index_suffix[] = ".index.json";
@@ -43,47 +42,6 @@ struct index_map {
     size_t n, capacity;
 };
 
-size_t pp_dtype_bytes(enum pp_dtype d)
-{
-    switch (d) {
-    case PP_DTYPE_F64:
-    case PP_DTYPE_I64:
-        return 8;
-    case PP_DTYPE_F32:
-    case PP_DTYPE_I32:
-        return 4;
-    case PP_DTYPE_F16:
-    case PP_DTYPE_BF16:
-        return 2;
-    case PP_DTYPE_OTHER:
-        break;
-    }
-    return 0;
-}
-
-static int out_of_memory(const char *path, struct pp_err *err)
-{
-    return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-}
-
-/* Makes room for one more of size bytes in *items. */
-static int grow_list(void *items, size_t n, size_t *capacity, size_t size,
-                     const char *path, struct pp_err *err)
-{
-    void **p = items;
-    size_t bytes, next = *capacity ? 2 * *capacity : 16;
-    if (n < *capacity)
-        return 0;
-    if (pp_mul(next, size, &bytes, err))
-        return pp_fail_at(err, "%s: ", path);
-    void *q = realloc(*p, bytes);
-    if (!q)
-        return out_of_memory(path, err);
-    *p = q;
-    *capacity = next;
-    return 0;
-}
-
 /* Maps one file and appends its tensors. */
 static int map_shard(struct pp_tensors *t, const char *path, struct shard *s,
                      struct pp_err *err)
@@ -116,9 +74,7 @@ static int sort_tensors(struct pp_tensors *t, const char *path,
 static int open_single(struct pp_tensors *t, const char *path,
                        struct pp_err *err)
 {
-    t->shards = calloc(1, sizeof *t->shards);
-    if (!t->shards)
-        return out_of_memory(path, err);
+    t->shards = pp_calloc(1, sizeof *t->shards);
     t->n_shards = t->shard_capacity = 1;
     t->shards[0].name = path;
     if (map_shard(t, path, &t->shards[0], err))
@@ -155,9 +111,8 @@ static int shard_number(struct pp_tensors *t, const char *path,
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: '%s' is not in the directory of the index", path,
                        name);
-    if (grow_list(&t->shards, t->n_shards, &t->shard_capacity,
-                  sizeof *t->shards, path, err))
-        return -1;
+    pp_array_reserve(&t->shards, &t->shard_capacity, t->n_shards + 1,
+                     sizeof *t->shards);
     *number = t->n_shards;
     t->shards[t->n_shards++] = (struct shard){.name = name};
     return 0;
@@ -176,11 +131,9 @@ static int read_weight_map(struct pp_tensors *t, struct pp_scan *s,
         const char *shard;
         if (pp_scan_key(s, &t->arena, &p.tensor, err) ||
             pp_scan_string(s, &t->arena, &shard, err) ||
-            shard_number(t, s->name, shard, &p.shard, err) ||
-            grow_list(&map->items, map->n, &map->capacity, sizeof p, s->name,
-                      err))
+            shard_number(t, s->name, shard, &p.shard, err))
             return -1;
-        map->items[map->n++] = p;
+        PP_VEC_PUSH(map, p);
     }
     return more;
 }
@@ -252,8 +205,6 @@ static int open_shards(struct pp_tensors *t, const char *path,
     for (size_t i = 0; i < t->n_shards; i++) {
         char *name =
             pp_arena_printf(&t->arena, "%.*s%s", dir, path, t->shards[i].name);
-        if (!name)
-            return out_of_memory(path, err);
         if (map_shard(t, name, &t->shards[i], err))
             return -1;
     }
@@ -278,20 +229,13 @@ static int open_index(struct pp_tensors *t, const char *path,
     return rc;
 }
 
-/* Returns dir/name in the arena, or NULL. */
+/* Returns dir/name in the arena. */
 static char *path_in_dir(struct pp_tensors *t, const char *dir,
                          const char *name)
 {
-    size_t n = strlen(dir), m = strlen(name) + 1;
-    if (n > 0 && dir[n - 1] == '/')
-        n--;
-    char *path = pp_arena_alloc(&t->arena, n + 1 + m, 1);
-    if (!path)
-        return NULL;
-    memcpy(path, dir, n);
-    path[n] = '/';
-    memcpy(path + n + 1, name, m);
-    return path;
+    size_t n = strlen(dir);
+    return pp_arena_printf(&t->arena, "%s%s%s", dir,
+                           n > 0 && dir[n - 1] == '/' ? "" : "/", name);
 }
 
 static int open_set(struct pp_tensors *t, const char *path, struct pp_err *err)
@@ -304,8 +248,6 @@ static int open_set(struct pp_tensors *t, const char *path, struct pp_err *err)
     }
     char *single = path_in_dir(t, path, single_name);
     char *index = path_in_dir(t, path, index_name);
-    if (!single || !index)
-        return out_of_memory(path, err);
     if (pp_file_exists(single))
         return open_single(t, single, err);
     if (pp_file_exists(index))
@@ -319,10 +261,8 @@ static int open_set(struct pp_tensors *t, const char *path, struct pp_err *err)
 int pp_tensors_open(const char *path, struct pp_tensors **out,
                     struct pp_err *err)
 {
-    struct pp_tensors *t = calloc(1, sizeof *t);
+    struct pp_tensors *t = pp_calloc(1, sizeof *t);
     *out = NULL;
-    if (!t)
-        return out_of_memory(path, err);
     if (open_set(t, path, err)) {
         pp_tensors_close(t);
         return -1;
@@ -342,12 +282,7 @@ int pp_tensors_add(struct pp_tensors *t, const char *path, const char *prefix,
     for (size_t i = 0; i < more->list.n; i++) {
         struct pp_tensor x = more->list.items[i];
         x.name = pp_arena_printf(&t->arena, "%s%s", prefix, x.name);
-        if (!x.name)
-            return out_of_memory(path, err);
-        if (grow_list(&t->list.items, t->list.n, &t->list.capacity, sizeof x,
-                      path, err))
-            return -1;
-        t->list.items[t->list.n++] = x;
+        PP_VEC_PUSH(&t->list, x);
     }
     return sort_tensors(t, path, err);
 }
@@ -389,8 +324,7 @@ bool pp_tensors_exist(const char *dir)
     struct pp_tensors t = {0};
     char *single = path_in_dir(&t, dir, single_name);
     char *index = path_in_dir(&t, dir, index_name);
-    bool exist =
-        (single && pp_file_exists(single)) || (index && pp_file_exists(index));
+    bool exist = pp_file_exists(single) || pp_file_exists(index);
     pp_arena_finish(&t.arena);
     return exist;
 }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/num.h"
 #include "schedule/bound/parts.h"
 
 static void take(struct pp_bound *b, double makespan, const char *rule, int row)

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/num.h"
 #include "schedule/bound/parts.h"
 #include "schedule/ir/deps.h"
 

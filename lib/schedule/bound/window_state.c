@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The actions that have windows, and the edges between them. */
+/* The actions that have windows, the edges between them, and changes of
+ * windows. */
 #include "schedule/bound/windows.h"
 
 #include <stdlib.h>
@@ -171,4 +172,77 @@ void pp_windows_finish(struct pp_windows *w)
     free(w->is_changed);
     free(w->is_moved);
     *w = (struct pp_windows){.c = NULL};
+}
+
+/* --- changes --- */
+
+/* Keeps a value while a part of a window is assumed. */
+static void note_value(struct pp_windows *w, size_t at, double value)
+{
+    if (w->trial == 0 || w->noted[at] == w->trial)
+        return;
+    w->noted[at] = w->trial;
+    w->trail[w->n_trail++] = (struct window_value){(uint32_t)at, value};
+}
+
+/* Notes a changed window, which may be too small now. */
+static void note_change(struct pp_windows *w, uint64_t *changed, size_t at)
+{
+    uint32_t place = w->place[at];
+    changed[place / 64] |= (uint64_t)1 << place % 64;
+    w->is_changed[w->ops.row[at]] = w->is_moved[w->ops.row[at]] = true;
+    w->refuted |= w->from[at] + w->ops.time[at] > w->until[at] + w->eps;
+}
+
+void pp_window_raise(struct pp_windows *w, size_t at, double to)
+{
+    if (to > w->from[at] + w->eps) {
+        note_value(w, at, w->from[at]);
+        w->from[at] = to;
+        note_change(w, w->changed_from, at);
+    }
+}
+
+void pp_window_lower(struct pp_windows *w, size_t at, double to)
+{
+    if (to < w->until[at] - w->eps) {
+        note_value(w, w->n_actions + at, w->until[at]);
+        w->until[at] = to;
+        note_change(w, w->changed_until, at);
+    }
+}
+
+/* Sets all marks of changes, or clears them. */
+static void mark_all(struct pp_windows *w, bool changed)
+{
+    size_t rows = (size_t)w->c->g->n_rows;
+    for (size_t i = 0; i < w->n_actions; i += 64) {
+        size_t rest = w->n_actions - i;
+        uint64_t all = rest < 64 ? ((uint64_t)1 << rest) - 1 : UINT64_MAX;
+        w->changed_from[i / 64] = w->changed_until[i / 64] = changed ? all : 0;
+    }
+    for (size_t r = 0; r < rows; r++)
+        w->is_changed[r] = w->is_moved[r] = changed;
+}
+
+void pp_windows_touch(struct pp_windows *w)
+{
+    mark_all(w, true);
+}
+
+void pp_windows_assume(struct pp_windows *w)
+{
+    w->trial = ++w->n_trials;
+    w->n_trail = 0;
+}
+
+void pp_windows_forget(struct pp_windows *w)
+{
+    while (w->n_trail > 0) {
+        const struct window_value *v = &w->trail[--w->n_trail];
+        w->from[v->at] = v->value;
+    }
+    mark_all(w, false);
+    w->trial = 0;
+    w->refuted = false;
 }

@@ -9,7 +9,7 @@
  *
  *   data, order  an action follows its inputs and its stage's last microbatch
  *   ahead        a stage is not too far ahead of the stages below on its rank
- *   memory       room.c
+ *   memory       memory.c
  *   rank         edge finding (edges.h)
  *
  * The rules that cost little come first, and each looks only at what changed.

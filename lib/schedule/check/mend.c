@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "schedule/check/mend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "schedule/check/check.h"

@@ -4,8 +4,6 @@
 #include "schedule/draw/svg_row.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void put(FILE *f, const char *before, double v)
 {
