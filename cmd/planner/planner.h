@@ -68,6 +68,9 @@ int planner_parse_links(struct tool *t, const struct tool_option *o,
     0, "expert-limit", "F",                                   \
         "room for rows of experts over an even share (1.25)", \
         PLANNER_AT(mesh.expert_limit), 1, PP_MOST_EXPERT_LIMIT
+#define PLANNER_EXPERT_IMBALANCE                                               \
+    0, "expert-imbalance", "F", "rows of experts, fullest rank over mean (1)", \
+        PLANNER_AT(mesh.expert_imbalance), 1, PP_MOST_EXPERT_LIMIT
 #define PLANNER_MACHINE                                           \
     0, "machine", "FILE", "the same of a machine in a JSON file", \
         PLANNER_AT(machine_file), .excludes = "gpu"

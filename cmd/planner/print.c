@@ -167,6 +167,7 @@ static double useful_flops(const struct pp_split_request *q)
         of->sharers = of->makers = of->lanes = of->tp = 1;
     }
     whole.skew = NULL;
+    whole.mesh.expert_imbalance = 0;
     for (size_t i = 0; i < pp_model_n_units(whole.model); i++) {
         const struct pp_flops f =
             pp_unit_fwd_flops(&whole, pp_model_unit(whole.model, i));

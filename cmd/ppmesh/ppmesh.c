@@ -60,6 +60,7 @@ static const struct tool_option mesh_options[] = {
     {0, "fix", "LIST", "settings to keep, such as tp=8,pp=4", AT(fix)},
     {PLANNER_CP_EXCHANGE},
     {PLANNER_EXPERT_LIMIT},
+    {PLANNER_EXPERT_IMBALANCE},
     {0, "plans", "N", "plans that are made exactly (at most 16)", AT(plans), 1,
      INT32_MAX},
 
@@ -289,6 +290,7 @@ static int set_request(struct mesh_job *j)
         .memory_bytes = s->memory_bytes,
         .layout = s->trainer->layout,
         .scores_rows = s->objective != PP_OBJECTIVE_SFT};
+    s->request.shard.one_round = s->trainer != pp_trainers;
     const struct pp_backend b = pp_backend_of(s->precision, !s->request.gpu);
     return check_fixed(j, &b);
 }

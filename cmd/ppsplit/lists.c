@@ -114,6 +114,11 @@ int split_read_costs(struct split_job *j)
     pp_file_unmap(text, n);
     if (rc)
         return -1;
+    if (j->p.mesh.expert_imbalance > 0 && !p.expert_ranks)
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+                       "%s: has no loads of experts, which an imbalance of "
+                       "'%g' would replace",
+                       j->o.costs_file, j->p.mesh.expert_imbalance);
     j->profile =
         (struct pp_profile){.units = units,
                             .n_units = j->n_units,

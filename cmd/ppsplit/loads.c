@@ -20,21 +20,19 @@ static bool divides(const struct split_job *j)
  * of the rows that go to experts in further rounds. */
 static double products_of(const struct pp_shard *s, struct pp_unit_id u, int n)
 {
-    const struct pp_moe *e = &s->model->moe;
-    double each = 2 * (double)(s->model->hidden * e->intermediate * e->top_k);
-    return pp_unit_fwd_flops(s, u).per_token +
-           n * each * pp_shard_further_rows(s, u.layer);
+    return pp_unit_fwd_flops(s, u).per_token + n * pp_unit_further_flops(s, u);
 }
 
 /* Scales the seconds of a unit by the operations of the fullest rank of the
- * plan over the operations in the run. I does the products of gate and up again
- * in further rounds; W does them and the input gradient of the last product. */
+ * plan over the operations in the run. */
 static void scale_unit(const struct pp_shard *plan, const struct pp_shard *run,
                        struct pp_unit_id u, struct pp_unit_seconds *s)
 {
     s->fwd[0] *= products_of(plan, u, 0) / products_of(run, u, 0);
-    s->input[0] *= products_of(plan, u, 2) / products_of(run, u, 2);
-    s->weight[0] *= products_of(plan, u, 3) / products_of(run, u, 3);
+    s->input[0] *= products_of(plan, u, PP_FURTHER_INPUT) /
+                   products_of(run, u, PP_FURTHER_INPUT);
+    s->weight[0] *= products_of(plan, u, PP_FURTHER_WEIGHT) /
+                    products_of(run, u, PP_FURTHER_WEIGHT);
 }
 
 /* Returns the loads of a layer in the profile, or NULL with the error. */
@@ -72,8 +70,10 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
             return -1;
         was[u.layer] =
             pp_expert_loads_skew(l, p->expert_ranks, p->expert_group);
-        is[u.layer] = pp_expert_loads_skew(l, (size_t)j->p.mesh.ep,
-                                           pp_expert_group(&j->p.mesh));
+        is[u.layer] = j->p.mesh.expert_imbalance > 0
+                          ? j->p.mesh.expert_imbalance
+                          : pp_expert_loads_skew(l, (size_t)j->p.mesh.ep,
+                                                 pp_expert_group(&j->p.mesh));
     }
     j->p.request.shard.skew = is;
     for (size_t i = 0; i < j->n_units; i++) {

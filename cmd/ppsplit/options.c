@@ -206,6 +206,7 @@ const struct tool_option split_options[] = {
      SPLIT_MAX_RANKS,
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
     {PLANNER_EXPERT_LIMIT, .needs = "ep"},
+    {PLANNER_EXPERT_IMBALANCE, .needs = "ep"},
     {0, "expert-capacity", "F", "most tokens of an expert, over an even share",
      AT(p.mesh.expert_capacity), PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
      .also = "moe-expert-capacity-factor"},
@@ -231,7 +232,8 @@ const struct tool_option split_options[] = {
      AT(o.combine),
      .excludes =
          "units mtp freeze lora ranks chunks placement dp tp cp cp-exchange "
-         "cp-exact ep expert-limit expert-capacity expert-drop "
+         "cp-exact ep expert-limit expert-imbalance expert-capacity "
+         "expert-drop "
          "expert-padding experts-over-tp zero resident mesh-order "
          "encoder-ranks "
          "encoder-mesh recompute method layers fqns layout "

@@ -126,6 +126,7 @@ static int set_request(struct split_job *j)
         .progress = show_progress,
         .ctx = j,
     };
+    j->p.request.shard.one_round = j->p.trainer != pp_trainers;
     return 0;
 }
 

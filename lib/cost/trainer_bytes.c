@@ -81,8 +81,8 @@ static void find_saved(struct saved *s, const struct pp_shard *of,
         u.kind == PP_UNIT_LAYER && pp_layer_set_has(&e->layers, u.layer);
     s->latent = u.kind == PP_UNIT_LAYER && m->mla.kv_rank > 0;
     if (s->experts)
-        s->arrivals =
-            (double)(pp_shard_routed_ranks(of) * e->top_k) * s->hidden;
+        s->arrivals = (double)pp_shard_routed_ranks(of) *
+                      pp_mesh_expert_rows(&of->mesh, m) * s->hidden;
 }
 
 /* Returns the bytes of a slot if it is kept from F on. Low-rank queries, keys
@@ -154,6 +154,16 @@ static double kept_bytes(const struct saved *s, enum pp_recompute r)
     return sum;
 }
 
+/* Returns the shard of a unit's rank, with room for the rows that experts of
+ * the fullest rank get. */
+static struct pp_shard full_shard(const struct pp_shard *shard,
+                                  struct pp_unit_id *u)
+{
+    struct pp_shard of = pp_unit_shard(shard, u);
+    of.mesh.expert_limit = pp_shard_skew(shard, u->layer);
+    return of;
+}
+
 /* Rates of units without a list of tensors. */
 static struct pp_unit_rates listed_rates(const struct pp_shard *of,
                                          struct pp_unit_id u,
@@ -201,7 +211,7 @@ struct pp_unit_rates pp_megatron_rates(const struct pp_shard *shard,
                                        const struct pp_backend *b)
 {
     const double out = pp_unit_rates(shard, u, r, b).out;
-    struct pp_shard of = pp_unit_shard(shard, &u);
+    struct pp_shard of = full_shard(shard, &u);
     const struct pp_model *m = of.model;
     const struct pp_mesh *x = &of.mesh;
     struct saved s;
@@ -209,7 +219,6 @@ struct pp_unit_rates pp_megatron_rates(const struct pp_shard *shard,
         return listed_rates(&of, u, r, b);
     const struct pp_model words_padded = padded(m, x);
     of.model = &words_padded;
-    of.mesh.expert_limit = 1;
     find_saved(&s, &of, u, b);
     double words = s.hidden * (double)pp_shard_words(&of) * s.element;
     struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept_bytes(&s, r),
@@ -371,16 +380,6 @@ static void count_elements(const struct pp_mesh *x, const struct pp_model *m,
     *part = pp_mesh_own(&even, held);
 }
 
-/* Returns the shard of a unit's rank, to which experts send an even share of
- * rows. */
-static struct pp_shard even_shard(const struct pp_shard *shard,
-                                  struct pp_unit_id *u)
-{
-    struct pp_shard of = pp_unit_shard(shard, u);
-    of.mesh.expert_limit = 1;
-    return of;
-}
-
 /* The loss goes over an eighth of the tokens at a time: logits in bf16 and
  * fp32, log-probabilities and their gradient. Without a pipeline two units are
  * whole in bf16, and the gradient of one in bf16 and fp32. */
@@ -394,7 +393,7 @@ struct pp_unit_rates pp_torchtitan_rates(const struct pp_shard *shard,
     double whole, part;
     const double out = pp_unit_rates(shard, u, r, b).out;
     count_elements(&shard->mesh, shard->model, u, &whole, &part);
-    const struct pp_shard of = even_shard(shard, &u);
+    const struct pp_shard of = full_shard(shard, &u);
     if (is_listed(of.model, u))
         return listed_rates(&of, u, r, b);
     find_saved(&s, &of, u, b);
@@ -446,7 +445,7 @@ struct pp_unit_rates pp_deepspeed_rates(const struct pp_shard *shard,
     enum { LOSS_BYTES = 2 + 4 + 4 };
     struct saved s;
     const double out = pp_unit_rates(shard, u, r, b).out;
-    const struct pp_shard of = even_shard(shard, &u);
+    const struct pp_shard of = full_shard(shard, &u);
     if (is_listed(of.model, u))
         return listed_rates(&of, u, r, b);
     find_saved(&s, &of, u, b);

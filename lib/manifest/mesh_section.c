@@ -66,6 +66,8 @@ const struct pp_doc_field pp_mesh_fields[] = {
     {"encoder_tp", PP_INTEGER, PP_OPTIONAL, AT(encoder_tp), 1, INT_MAX},
     {"expert_limit", PP_REAL, PP_OPTIONAL, AT(expert_limit), .least = 1,
      .most = PP_MOST_EXPERT_LIMIT},
+    {"expert_imbalance", PP_REAL, PP_OPTIONAL, AT(expert_imbalance), .least = 1,
+     .most = PP_MOST_EXPERT_LIMIT},
     {"expert_capacity", PP_REAL, PP_OPTIONAL, AT(expert_capacity),
      .least = PP_LEAST_CAPACITY, .most = PP_MOST_CAPACITY},
     {"expert_drop", PP_CHOICE, PP_OPTIONAL, AT(expert_drop),

@@ -165,13 +165,14 @@ static bool is_fixed(int64_t fixed, int64_t value)
     return fixed > 0 && fixed != value;
 }
 
-/* Sets the limit for rows of experts as the request has it, or to the most that
- * may come. */
+/* Sets the limit and the imbalance of rows of experts as the request has them,
+ * or to the most that may come. */
 static void set_expert_limit(const struct mesh_search *x, struct pp_mesh *m)
 {
     const struct pp_split_request *q = x->p->request;
     double most = pp_mesh_most_expert_limit(m, q->shard.model);
     m->expert_limit = m->ep == 1 ? 0 : fmin(q->shard.mesh.expert_limit, most);
+    m->expert_imbalance = m->ep == 1 ? 0 : q->shard.mesh.expert_imbalance;
 }
 
 /* --- shapes --- */
@@ -571,7 +572,7 @@ static void plan_obvious(struct mesh_search *x)
     for (m->pp = 1; m->pp <= p->n_ranks / m->tp; m->pp++) {
         m->dp = p->n_ranks / m->tp / m->pp;
         m->ep = 1;
-        m->expert_limit = 0;
+        m->expert_limit = m->expert_imbalance = 0;
         if (p->n_ranks / m->tp % m->pp || p->global_batch % m->dp ||
             (size_t)m->pp > model->n_layers)
             continue;

@@ -195,6 +195,15 @@ struct pp_cost pp_unit_cost(const struct pp_shard *s, struct pp_unit_id u,
                            pp_unit_role(s->model, u));
 }
 
+double pp_unit_further_flops(const struct pp_shard *s, struct pp_unit_id u)
+{
+    const struct pp_moe *e = &s->model->moe;
+    if (u.kind != PP_UNIT_LAYER || !pp_layer_set_has(&e->layers, u.layer))
+        return 0;
+    return 2 * (double)(s->model->hidden * e->intermediate * e->top_k) *
+           pp_shard_further_rows(s, u.layer);
+}
+
 static double part(double some, double all)
 {
     return all > 0 ? some / all : 0;

@@ -150,6 +150,13 @@ const char *pp_recompute_text(enum pp_recompute r,
 enum { PP_N_RECOMPUTES = 4 };
 extern const enum pp_recompute pp_recompute_levels[PP_N_RECOMPUTES];
 
+/* Returns the operations of one of the three products of an expert in a layer,
+ * for the rows that go to experts in further rounds. I has the first two
+ * products of these rows once more, and W the first two and the input gradient
+ * of the last. */
+enum { PP_FURTHER_INPUT = 2, PP_FURTHER_WEIGHT = 3 };
+double pp_unit_further_flops(const struct pp_shard *s, struct pp_unit_id u);
+
 /* Returns the operations that I recomputes, counted as by pp_unit_fwd_flops.
  * They are 0 for all but decoder layers. */
 struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,

@@ -208,6 +208,11 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                                e->n_experts, x->ep);
     if (check_expert_limit(x, m, err))
         return -1;
+    if (x->expert_imbalance > 0 && x->ep == 1)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "expert-imbalance", NULL,
+                               "an imbalance of '%g' has no effect without "
+                               "expert-parallel ranks",
+                               x->expert_imbalance);
     if (!x->experts_over_tp &&
         check_tp(x, m, e->intermediate, "columns of an expert", err))
         return -1;

@@ -65,6 +65,9 @@ struct pp_mesh {
     /* The rows of experts that an expert-parallel rank has room for at a time,
      * over an even share; 0: the default. */
     double expert_limit;
+    /* The rows of experts of the fullest expert-parallel rank of a layer over
+     * the mean, of which costs follow; 0: all ranks have the same. */
+    double expert_imbalance;
     double expert_capacity; /* the most tokens that an expert keeps of a
                                microbatch, over an even share; 0: all */
     enum pp_expert_drop expert_drop; /* which ones, if there are more */

@@ -29,8 +29,9 @@ struct pp_shard {
     struct pp_mesh mesh;          /* of the ranks that divide it */
     struct pp_image_load images[PP_MAX_ENCODERS];
     /* (n_layers) Only costs read it: the rows of experts at the fullest
-     * expert-parallel rank over the mean. Borrowed. NULL: all are 1. */
+     * expert-parallel rank over the mean. Borrowed. NULL: as the mesh says. */
     const double *skew;
+    bool one_round; /* experts take all rows at once, however many come */
     /* Tensor-parallel ranks do not divide the rows between products: an
        encoder's have all rows of their images. */
     bool whole_rows;
@@ -157,19 +158,33 @@ static inline bool pp_shard_keeps_own_rows(const struct pp_shard *s)
     return pp_shard_has_rounds(s) || s->mesh.expert_padding;
 }
 
-/* Returns the work of experts on the slowest rank of a layer over the mean. */
+/* Returns the work of experts on the slowest rank of a layer over the mean, at
+ * most that of all rows that can come to it. */
 static inline double pp_shard_skew(const struct pp_shard *s, size_t layer)
 {
-    return s->skew && layer < s->model->n_layers ? s->skew[layer] : 1;
+    bool listed = s->skew && layer < s->model->n_layers;
+    double skew = listed ? s->skew[layer] : s->mesh.expert_imbalance;
+    if (!(skew > 1))
+        return 1;
+    return fmin(skew, (double)pp_mesh_all_expert_rows(&s->mesh, s->model) /
+                          (double)s->model->moe.top_k);
 }
 
-/* Returns the rows of further rounds on this rank, over the mean. */
+/* Return the rounds in which the rows of this rank go through a layer, and the
+ * rows of all but the first, over the mean. */
+static inline double pp_shard_rounds(const struct pp_shard *s, size_t layer)
+{
+    double room =
+        pp_mesh_expert_rows(&s->mesh, s->model) / (double)s->model->moe.top_k;
+    return s->one_round ? 1 : fmax(1, ceil(pp_shard_skew(s, layer) / room));
+}
+
 static inline double pp_shard_further_rows(const struct pp_shard *s,
                                            size_t layer)
 {
     double room =
         pp_mesh_expert_rows(&s->mesh, s->model) / (double)s->model->moe.top_k;
-    return fmax(0, pp_shard_skew(s, layer) - room);
+    return s->one_round ? 0 : fmax(0, pp_shard_skew(s, layer) - room);
 }
 
 /* With recomputation, a tensor may lie in other blocks in F than in I and W. */
