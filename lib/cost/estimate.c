@@ -12,6 +12,7 @@
 #define PRODUCT_START 4e-6
 #define HALF_ROWS 70e3
 #define ATTENTION_BACKWARD 0.8
+#define PRODUCT_WEIGHT 0.93
 
 double pp_product_efficiency(double efficiency, double m, double n, double k)
 {
@@ -139,48 +140,80 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
                            : peak * m->efficiency * rows / (rows + HALF_ROWS) *
                                  attended / (attended + HALF_SIZE);
     double back = x->flops > 0 ? 1 : ATTENTION_BACKWARD;
+    bool wide = x->precision->element_bytes < x->precision->accumulator_bytes;
+    double add = wide && !(x->flops > 0) ? PRODUCT_WEIGHT : 1;
     double sharers = pp_mesh_sharers(mesh);
     const struct pp_cost a = pp_cost_lacking(
         pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD), f.frozen);
     const struct pp_cost b = pp_cost_of(0, pp_pair_flops(&f, length), false);
+    double further = pp_unit_further_flops(x->shard, u);
     s->fwd[0] = a.forward / (rate * sharers);
-    s->input[0] = a.input_grad / (rate * sharers);
-    s->weight[0] = a.weight_grad / (rate * sharers);
+    s->input[0] =
+        (a.input_grad + PP_FURTHER_INPUT * further) / (rate * sharers);
+    s->weight[0] =
+        (a.weight_grad / add + PP_FURTHER_WEIGHT * further) / (rate * sharers);
     s->fwd[1] = b.forward / (attention * sharers);
     s->input[1] = b.input_grad / (attention * back * sharers);
     s->weight[1] = b.weight_grad / (attention * sharers);
 }
 
-/* Adds elementwise work of a decoder layer. F reads and writes rows of hidden
- * in two norms and two sums, ten times in all, queries and keys to rotate them,
- * and the activation; I does the same once more and a half. */
-static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
-                            struct pp_unit_seconds *s)
-{
-    const struct pp_model *m = x->shard->model;
-    const struct pp_moe *e = &m->moe;
-    if (x->flops > 0 || u.kind != PP_UNIT_LAYER ||
-        !(x->machine->memory_bandwidth > 0))
-        return;
-    double width = pp_layer_set_has(&e->layers, u.layer)
-                       ? (double)(e->top_k * e->intermediate + e->shared +
-                                  4 * e->top_k * m->hidden / 3)
-                       : (double)m->intermediate;
-    double bytes =
-        (10 * (double)m->hidden +
-         2 * (double)((m->n_heads + m->n_kv_heads) * m->head_dim) + 3 * width) *
-        (double)x->precision->element_bytes /
-        pp_mesh_sharers(&language(x)->mesh);
-    s->fwd[0] += bytes / x->machine->memory_bandwidth;
-    s->input[0] += 1.5 * bytes / x->machine->memory_bandwidth;
-}
-
-/* --- exchanges --- */
-
 static const struct pp_trainer *trainer_of(const struct pp_estimate *x)
 {
     return x->trainer ? x->trainer : pp_trainers;
 }
+
+/* --- elementwise work --- */
+
+/* Sets the seconds per token of a decoder layer's elementwise work in F: it
+ * reads and writes rows of hidden in two norms and, twice as many to read, in
+ * two sums; queries and keys to rotate them; and the activation. Returns all of
+ * them, of which I computes again what it does not find. */
+static double set_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
+                              double second, double part[PP_N_RECOMPUTED])
+{
+    enum { NORMS, ATTENTION, QKV, LATENT, OUTPUTS, MLP_ACT, MLP, EXPERT_ACT };
+    const struct pp_model *m = x->shard->model;
+    const struct pp_moe *e = &m->moe;
+    double h = (double)m->hidden, sum = 0;
+    bool experts = pp_layer_set_has(&e->layers, u.layer);
+    double rows = (double)e->top_k * pp_shard_skew(x->shard, u.layer);
+    part[NORMS] = second * 4 * h;
+    part[QKV] =
+        second * 2 * (double)((m->n_heads + m->n_kv_heads) * m->head_dim);
+    part[OUTPUTS] = second * 3 * h;
+    part[MLP_ACT] =
+        second * 3 * (double)(experts ? e->shared : m->intermediate);
+    part[EXPERT_ACT] =
+        experts ? second * 3 * rows * (double)e->intermediate : 0;
+    for (int k = 0; k < PP_N_RECOMPUTED; k++)
+        sum += part[k];
+    /* The second sum, and rows of experts in and out of their order. */
+    return sum + second * (3 * h + (experts ? 4 * rows * h : 0));
+}
+
+/* Adds elementwise work: I of a layer has half as much more as F. */
+static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
+                            struct pp_unit_seconds *s)
+{
+    const struct pp_trainer_passes *passes = &trainer_of(x)->passes;
+    double bandwidth = x->machine->memory_bandwidth;
+    if (x->flops > 0 || !(bandwidth > 0))
+        return;
+    double value = (double)x->precision->element_bytes /
+                   (bandwidth * pp_mesh_sharers(&language(x)->mesh));
+    double words = value * (double)x->shard->model->vocab;
+    if (u.kind == PP_UNIT_HEAD) {
+        s->fwd[0] += passes->loss_forward * words;
+        s->input[0] += passes->loss_input * words;
+    }
+    if (u.kind == PP_UNIT_LAYER) {
+        double all = set_elementwise(x, u, value, s->elementwise);
+        s->fwd[0] += all;
+        s->input[0] += 1.5 * all;
+    }
+}
+
+/* --- exchanges --- */
 
 /* Adds the gathers and sums of tensor-parallel ranks. A product whose outputs
  * are divided gathers its rows before, one whose inputs are adds up its rows
@@ -239,9 +272,10 @@ static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
     s->input[0] += back / t;
 }
 
-/* Adds the exchange of rows between expert-parallel ranks: F takes inputs to
- * the experts and outputs back, I gradients and the weights of rows, W inputs
- * of both products. */
+/* Adds the exchange of rows between expert-parallel ranks, for the rank that
+ * has most: F takes inputs to the experts and outputs back, I gradients and the
+ * weights of rows, W inputs of both products. I and W send the inputs of
+ * further rounds once more. */
 static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
                         struct pp_unit_seconds *s)
 {
@@ -252,15 +286,19 @@ static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
         !pp_layer_set_has(&e->layers, u.layer))
         return;
     double t = tokens_of(x);
-    double rows = t / (double)pp_mesh_routers(mesh) * (double)e->top_k;
+    double even = t / (double)pp_mesh_routers(mesh) * (double)e->top_k;
+    double rows = even * pp_shard_skew(x->shard, u.layer);
+    double further = even * pp_shard_further_rows(x->shard, u.layer);
+    double starts = pp_shard_rounds(x->shard, u.layer) - 1;
     double row =
         (double)(x->shard->model->hidden * x->precision->element_bytes);
     double weight = (double)x->precision->accumulator_bytes;
     const struct pp_link l = pp_machine_all_to_all(x->machine, &g);
-    double both = 2 * pp_link_time(l, rows * row) / t;
+    double both = 2 * (pp_link_time(l, rows * row) + starts * l.seconds) / t;
+    double again = (starts * l.seconds + l.per_byte * further * row) / t;
     s->fwd[0] += both;
-    s->input[0] += both + 2 * l.per_byte * rows * weight / t;
-    s->weight[0] += both * trainer_of(x)->exchanges.expert_weight;
+    s->input[0] += both + again + 2 * l.per_byte * rows * weight / t;
+    s->weight[0] += both * trainer_of(x)->exchanges.expert_weight + again;
 }
 
 void pp_estimate_unit(const struct pp_estimate *x, size_t i,
@@ -280,14 +318,13 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
         add_experts(x, u, s);
 }
 
-/* AdamW moves the gradient, the weight or master weight and two moments, all
- * but the gradient twice, and a narrow weight. */
 double pp_estimate_update(const struct pp_estimate *x)
 {
     const struct pp_precision *p = x->precision;
     double wide = (double)p->accumulator_bytes;
     bool narrow = p->element_bytes < p->accumulator_bytes;
-    double bytes = 7 * wide + (narrow ? (double)p->element_bytes : 0);
+    double bytes = trainer_of(x)->passes.updated * wide +
+                   (narrow ? (double)p->element_bytes : 0);
     double bandwidth = x->machine->memory_bandwidth;
     return bandwidth > 0 ? bytes / bandwidth : 0;
 }

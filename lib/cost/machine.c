@@ -10,14 +10,18 @@
 #define RESERVE (2048 * MIB)
 
 /* The start of a collective or message, and a hop over NVLink, PCIe and a
- * network (NCCL's tuning.cc, protocol Simple). */
+ * network (NCCL's tuning.cc, protocol Simple). Over NVLink 5 a hop is what
+ * SimuMax measured on eight B200: an all-gather of all takes 87 us and the time
+ * of its bytes, a reduce-scatter 82 us. */
 #define START 8.4e-6
 #define NVLINK 3.4e-6
+#define NVLINK5 11e-6
 #define PCIE 5.7e-6
 #define NETWORK 14e-6
 
-/* Peaks in T/s, the share of large products, memory in MiB and its TB/s, and
- * the GB/s of a rank over the `hop` to others of its node and through its card.
+/* Peaks in T/s, the share of large products, memory in MiB and the TB/s that
+ * copies in it reach, and the GB/s of a rank over the `hop` to others of its
+ * node and through its card.
  */
 #define GPU(name, bf16, fp32, fp64, share, mib, memory, size, near, hop, card) \
     {                                                                          \
@@ -25,11 +29,13 @@
             memory##e12, {{size, near##e9, hop}, {0, card##e9, NETWORK}}, 2    \
     }
 
-/* Peaks and bandwidths of memory are from data sheets: NVIDIA A100 (2021),
- * H100 and H200 (2024), DGX B200 and B300, GB200, H20, L40S (2023), RTX PRO
- * 6000 Blackwell; AMD Instinct MI300X, MI325X and MI355X. Peaks of products
- * with sparsity are halved. Memory is what nvidia-smi shows, or the
- * data sheet for AMD, less a reserve. Links of a node are the bandwidth of
+/* Peaks are from data sheets: NVIDIA A100 (2021), H100 and H200 (2024), DGX
+ * B200 and B300, GB200, H20, L40S (2023), RTX PRO 6000 Blackwell; AMD Instinct
+ * MI300X, MI325X and MI355X. Peaks of products with sparsity are halved. Memory
+ * is what nvidia-smi shows, or the data sheet for AMD, less a reserve. Copies
+ * reach what the Azure AI benchmarking guide measured on A100, H100 and H200
+ * and SimuMax on B200, .79 to .87 and .67 of the data sheet; B300 and GB200 are
+ * taken for a B200, the others for .85. Links of a node are the bandwidth of
  * rings in published runs of nccl-tests (NVIDIA nccl issues 212, 1374, 1442,
  * 1639; Azure AI benchmarking guide; S. Bekman, "Machine Learning
  * Engineering"), and a card of 400 Gbit/s reaches 48 GB/s. The share is that of
@@ -38,21 +44,21 @@
  * have as much of their best product as a B200, AMD the best product that
  * Bekman found; the others are assumed. */
 const struct pp_machine pp_machines[] = {
-    GPU("a100", 312, 19.5, 9.7, .78, 81920, 2.039, 8, 230, NVLINK, 24),
-    GPU("a100-40", 312, 19.5, 9.7, .78, 40960, 1.555, 8, 230, NVLINK, 24),
-    GPU("h100", 989.4, 67, 34, .65, 81559, 3.35, 8, 365, NVLINK, 48),
-    GPU("h100-pcie", 756, 51, 26, .65, 81559, 2, 8, 40, PCIE, 24),
-    GPU("h200", 989.4, 67, 34, .65, 143771, 4.8, 8, 365, NVLINK, 48),
-    GPU("h800", 989.4, 67, 34, .65, 81559, 3.35, 8, 165, NVLINK, 48),
-    GPU("h20", 148, 44, 1, .8, 97871, 4, 8, 365, NVLINK, 48),
-    GPU("b200", 2250, 75, 37, .53, 183359, 8, 8, 675, NVLINK, 48),
-    GPU("b300", 2250, 75, 1.2, .54, 275040, 8, 8, 675, NVLINK, 96),
-    GPU("gb200", 2500, 80, 40, .5, 189471, 8, 72, 680, NVLINK, 48),
-    GPU("l40s", 362, 91.6, 1.4, .65, 46068, .864, 8, 28, PCIE, 24),
-    GPU("rtx-pro-6000", 504, 125, 1.9, .65, 97887, 1.6, 8, 28, PCIE, 24),
-    GPU("mi300x", 1307.4, 163.4, 81.7, .514, 196608, 5.3, 8, 313, NVLINK, 48),
-    GPU("mi325x", 1307.4, 163.4, 81.7, .604, 262144, 6, 8, 313, NVLINK, 48),
-    GPU("mi355x", 2500, 157.3, 78.6, .626, 294912, 8, 8, 374, NVLINK, 48),
+    GPU("a100", 312, 19.5, 9.7, .78, 81920, 1.61, 8, 230, NVLINK, 24),
+    GPU("a100-40", 312, 19.5, 9.7, .78, 40960, 1.23, 8, 230, NVLINK, 24),
+    GPU("h100", 989.4, 67, 34, .65, 81559, 2.9, 8, 365, NVLINK, 48),
+    GPU("h100-pcie", 756, 51, 26, .65, 81559, 1.7, 8, 40, PCIE, 24),
+    GPU("h200", 989.4, 67, 34, .65, 143771, 4.01, 8, 365, NVLINK, 48),
+    GPU("h800", 989.4, 67, 34, .65, 81559, 2.9, 8, 165, NVLINK, 48),
+    GPU("h20", 148, 44, 1, .8, 97871, 3.4, 8, 365, NVLINK, 48),
+    GPU("b200", 2250, 75, 37, .53, 183359, 5.36, 8, 675, NVLINK5, 48),
+    GPU("b300", 2250, 75, 1.2, .54, 275040, 5.36, 8, 675, NVLINK5, 96),
+    GPU("gb200", 2500, 80, 40, .5, 189471, 5.36, 72, 680, NVLINK5, 48),
+    GPU("l40s", 362, 91.6, 1.4, .65, 46068, .73, 8, 28, PCIE, 24),
+    GPU("rtx-pro-6000", 504, 125, 1.9, .65, 97887, 1.36, 8, 28, PCIE, 24),
+    GPU("mi300x", 1307.4, 163.4, 81.7, .514, 196608, 4.5, 8, 313, NVLINK, 48),
+    GPU("mi325x", 1307.4, 163.4, 81.7, .604, 262144, 5.1, 8, 313, NVLINK, 48),
+    GPU("mi355x", 2500, 157.3, 78.6, .626, 294912, 6.8, 8, 374, NVLINK, 48),
     {NULL, 0, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0},
 };
 

@@ -28,7 +28,7 @@ struct pp_machine {
     double bf16, fp32, fp64;
     double efficiency;       /* the share of a peak that large products reach */
     double memory_bytes;     /* of a GPU for a rank */
-    double memory_bandwidth; /* bytes a second */
+    double memory_bandwidth; /* bytes a second that copies reach */
     /* Ascending sizes; messages between ranks of no common level are free. */
     struct pp_machine_level levels[PP_MAX_LEVELS];
     size_t n_levels; /* 0: all messages are free */

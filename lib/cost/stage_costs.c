@@ -12,14 +12,15 @@
 #include "model/parts.h"
 #include "model/precision.h"
 
-/* Recomputed operations take the same share of the forward's time as of its
- * operations. */
+/* Returns the seconds of recomputation per token or per pair. */
 static double recompute_time(const struct pp_plan_unit *u, enum pp_recompute r,
                              const struct pp_unit_seconds *t, int k)
 {
     const struct pp_plan_mode *mode = pp_plan_mode(u, r);
     double all = u->costs.fwd_flops[k];
-    return mode && all > 0 ? t->fwd[k] * mode->recompute_flops[k] / all : 0;
+    double share = mode && all > 0 ? mode->recompute_flops[k] / all : 0;
+    return k == 0 && mode ? pp_recompute_seconds(t, r, share)
+                          : share * t->fwd[k];
 }
 
 static void add_seconds(struct pp_unit_seconds *to,
@@ -59,6 +60,14 @@ static struct shares shares_of(const struct pp_mesh *x,
                            of_experts / x->ep};
 }
 
+/* Returns the passes of the update over a parameter that a rank holds, for each
+ * pass over a parameter that it updates. */
+static double held_share(const char *trainer, bool reduces)
+{
+    const struct pp_trainer_passes *p = &pp_trainer_find(trainer)->passes;
+    return (double)(p->held + (reduces ? p->reduced : 0)) / p->updated;
+}
+
 /* Adds the parameters of a unit of a stage to sums. A sum of gradients also
  * moves its parts back, unless each rank keeps its part alone (ZeRO-1). */
 static void add_params(const struct pp_stage_costs *c, int stage, size_t unit,
@@ -82,6 +91,8 @@ static void add_params(const struct pp_stage_costs *c, int stage, size_t unit,
         if (u->role != PP_ROLE_TRAINED)
             continue;
         to->updated += p->mesh->whole_state ? all[k] : own[k];
+        to->update += (p->mesh->whole_state ? all[k] : own[k]) +
+                      all[k] * held_share(p->model->trainer, others > 0);
         to->reduced[k] += (p->mesh->whole_state ? 2 : 1) * others *
                           (double)types->accumulator_bytes;
     }

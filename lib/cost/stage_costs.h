@@ -22,6 +22,8 @@ struct pp_stage_costs {
          * the others are sums over the other units by pp_workload.of. */
         struct pp_unit_seconds head, of[PP_LANGUAGE + 1];
         double updated; /* parameters that a rank updates */
+        double update;  /* in the update: these, and the share of one that each
+                           other takes */
         /* Bytes that REDUCE_GRAD and UNSHARD move to a rank, of dense weights
          * and of experts. */
         double reduced[2], gathered[2];

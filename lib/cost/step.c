@@ -139,7 +139,7 @@ double pp_step_update(const struct pp_step *x)
         double params = 0, copied = 0;
         for (int s = 0; s < p->graph->n_stages; s++)
             if (p->graph->stages[s].row == r && pp_home(p->graph, s) == s) {
-                params += x->costs.stages[s].updated;
+                params += x->costs.stages[s].update;
                 copied += pp_stage_copied(&x->costs, s);
             }
         most = fmax(most, params);

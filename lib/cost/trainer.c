@@ -26,6 +26,9 @@ const struct pp_trainer pp_trainers[] = {
      .modes = true,
      .parts = PP_RECOMPUTE_FULL,
      .exchanges = {.input = 2, .weight = 2, .expert_weight = 1, .a2a_input = 2},
+     /* The update reads the gradient, the weight and two moments, writes all
+      * but the gradient, and reads gradients once more for their norm. */
+     .passes = {.loss_forward = 1, .loss_input = 2, .updated = 8},
      .buckets = PP_BUCKETS_LAYERS,
      .keeps_messages = true,
      .rates = pp_unit_rates,
@@ -50,6 +53,16 @@ const struct pp_trainer pp_trainers[] = {
      .layout = true,
      .gpu = true,
      .exchanges = {.input = 2, .weight = 1, .a2a_input = 1},
+     /* Transformer Engine's cross entropy reads logits twice and writes their
+      * gradient, which I scales. The update reads and writes gradients to clip
+      * them, and reads master weights again to make weights. Buffers of
+      * gradients are cleared and searched for values that are not finite, and
+      * divided by the ranks that add them up. */
+     .passes = {.loss_forward = 3,
+                .loss_input = 2,
+                .updated = 11,
+                .held = 2,
+                .reduced = 2},
      .buckets = PP_BUCKETS_FIRST,
      .gathers = PP_GATHERS_BESIDE,
      .rates = pp_megatron_rates,
@@ -67,6 +80,9 @@ const struct pp_trainer pp_trainers[] = {
      .selective = true,
      .gpu = true,
      .exchanges = {.input = 2},
+     /* Logits in fp32 and their log-probabilities, of two values each, are made
+      * in one operation each, and so are both gradients. */
+     .passes = {.loss_forward = 7, .loss_input = 9, .updated = 10},
      .buckets = PP_BUCKETS_LAYERS,
      .gathers = PP_GATHERS_BESIDE,
      .rates = pp_torchtitan_rates,
@@ -80,6 +96,7 @@ const struct pp_trainer pp_trainers[] = {
      .orders = TP_CP_DP_PP,
      .gpu = true,
      .exchanges = {.input = 2},
+     .passes = {.loss_forward = 7, .loss_input = 9, .updated = 11, .held = 1},
      .gathers = PP_GATHERS_AFTER,
      .rates = pp_deepspeed_rates,
      .state = pp_own_state,

@@ -42,6 +42,15 @@ struct pp_trainer_exchanges {
     int a2a_input;     /* I exchanges heads so many times as F */
 };
 
+/* Passes over memory, in values of the head's logits and of gradients: those of
+ * the loss in F and in I; and in the update over the parameters that a rank
+ * updates, over all that it holds, and over these again if ranks add up their
+ * gradients. */
+struct pp_trainer_passes {
+    int loss_forward, loss_input;
+    int updated, held, reduced;
+};
+
 struct pp_trainer {
     const char *name;
     /* The plans that it takes. Kinds are by name, NULL at the end; NULL: all.
@@ -60,6 +69,7 @@ struct pp_trainer {
     bool gpu;    /* on GPUs in bf16 alone */
     /* How it runs. */
     struct pp_trainer_exchanges exchanges;
+    struct pp_trainer_passes passes;
     enum pp_trainer_buckets buckets;
     enum pp_trainer_gathers gathers;
     bool keeps_messages; /* messages have buffers of their own */

@@ -232,6 +232,8 @@ static struct pp_profile join_profiles(struct join *j)
         *u = b->units[i];
         u->fqn = j->model.units[a->n_units + i].fqn;
         u->experts = (struct pp_expert_loads){0};
+        for (int k = 0; k < PP_N_RECOMPUTED; k++)
+            u->elementwise[k] *= scale[0];
         for (int k = 0; k < 2; k++) {
             u->fwd[k] *= scale[k];
             u->input[k] *= scale[k];

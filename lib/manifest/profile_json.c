@@ -38,11 +38,20 @@ static const struct pp_doc_field expert_fields[] = {
 #undef AT
 
 #define AT(member) PP_AT(struct pp_unit_seconds, member)
+static const struct pp_doc_field elementwise_fields[] = {
+    {"norms", PP_REAL, PP_OPTIONAL, AT(elementwise[0]), SECONDS},
+    {"qkv", PP_REAL, PP_OPTIONAL, AT(elementwise[2]), SECONDS},
+    {"outputs", PP_REAL, PP_OPTIONAL, AT(elementwise[4]), SECONDS},
+    {"mlp_act", PP_REAL, PP_OPTIONAL, AT(elementwise[5]), SECONDS},
+    {"expert_act", PP_REAL, PP_OPTIONAL, AT(elementwise[7]), SECONDS},
+    {NULL},
+};
 static const struct pp_doc_field unit_fields[] = {
     {"fqn", PP_STRING, PP_NEEDED, AT(fqn)},
     {"fwd", PP_REALS, PP_NEEDED, AT(fwd), SECONDS},
     {"input", PP_REALS, PP_NEEDED, AT(input), SECONDS},
     {"weight", PP_REALS, PP_NEEDED, AT(weight), SECONDS},
+    {"elementwise", PP_OBJECT, PP_OPTIONAL, .fields = elementwise_fields},
     {"experts"}, /* in files only */
     {NULL},
 };

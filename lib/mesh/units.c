@@ -168,7 +168,7 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
     u->whole = costs->plan.graph->resident == INT_MAX ? x->weight_bytes : 0;
     u->output = x->costs.out_bytes * whole.of[PP_LANGUAGE].tokens;
     u->update =
-        costs->stages[stage].updated * costs->plan.profile->seconds_per_param;
+        costs->stages[stage].update * costs->plan.profile->seconds_per_param;
     /* A stage of several units has one start and one of all hops. */
     const struct pp_stage_cost *of = &costs->stages[stage];
     const struct pp_plan_model *m = costs->plan.model;

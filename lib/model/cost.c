@@ -224,10 +224,10 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
             m->fwd[0] * tokens + m->fwd[1] * pairs,
             m->input[0] * tokens + m->input[1] * pairs,
             m->weight[0] * tokens + m->weight[1] * pairs, recomputes);
-        /* Recomputation was not measured: it takes the share of the forward's
-         * time that it has of the forward's operations. */
         return pp_cost_recompute(
-            c, m->fwd[0] * tokens * part(again.per_token, f.per_token),
+            c,
+            tokens *
+                pp_recompute_seconds(m, r, part(again.per_token, f.per_token)),
             m->fwd[1] * pairs * part(again.per_pair, f.per_pair));
     }
     double share = 1.0 / pp_mesh_sharers(&x->shard->mesh);

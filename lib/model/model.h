@@ -472,6 +472,7 @@ enum pp_recompute {
     /* All but the layer's input, and what its router chose. */
     PP_RECOMPUTE_FULL = (1 << 9) - 1
 };
+enum { PP_N_RECOMPUTED = 9 };
 
 /* Floating-point operations of one forward, per token and per attended pair of
  * positions. A sequence of n tokens has n (n + 1) / 2 pairs, or fewer with a

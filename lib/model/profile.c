@@ -10,6 +10,17 @@ enum { MAX_ROUNDS = 60 };
  * times would move the coefficients by a third, in opposite directions. */
 static const double least_sine2 = 1e-3;
 
+double pp_recompute_seconds(const struct pp_unit_seconds *t,
+                            enum pp_recompute r, double share)
+{
+    double all = 0, again = 0;
+    for (int k = 0; k < PP_N_RECOMPUTED; k++) {
+        all += t->elementwise[k];
+        again += r >> k & 1 ? t->elementwise[k] : 0;
+    }
+    return again + share * (t->fwd[0] - all);
+}
+
 /* Weighted sums of products of x and y. */
 struct sums {
     double xx[3], xy[2]; /* 00, 01, 11 */

@@ -9,11 +9,15 @@
 #include <stddef.h>
 
 #include "model/expert_loads.h"
+#include "model/model.h"
 
 /* Coefficients: [0] per token, [1] per attended pair. */
 struct pp_unit_seconds {
     const char *fqn;
     double fwd[2], input[2], weight[2];
+    /* Seconds per token of the elementwise work in F that I does again for each
+     * part of a layer, by its bit of enum pp_recompute; 0: unknown. */
+    double elementwise[PP_N_RECOMPUTED];
     struct pp_expert_loads experts; /* of the run, in a layer with experts */
 };
 
@@ -30,6 +34,12 @@ struct pp_profile {
      * went through a layer at a time; 0: there are no loads of experts. */
     size_t expert_ranks, expert_group;
 };
+
+/* Returns the seconds per token that I takes to recompute a set of parts with
+ * that share of the operations of F: their elementwise work, and the share of
+ * the rest of F's time. */
+double pp_recompute_seconds(const struct pp_unit_seconds *t,
+                            enum pp_recompute r, double share);
 
 /* One measurement: y is about c[0] x[0] + c[1] x[1]. No value is negative. */
 struct pp_fit_point {
