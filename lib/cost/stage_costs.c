@@ -146,10 +146,8 @@ static double busier_end(struct pp_plan p, int stage)
  * are counted, or PP_LANGUAGE. */
 static size_t worker_of(const struct pp_stage_costs *c, size_t unit)
 {
-    size_t k = 0;
-    while (k < PP_LANGUAGE && unit >= c->encoder_end[k])
-        k++;
-    return k;
+    return pp_plan_counted(c->plan) ? pp_plan_encoder_of(c->plan, unit)
+                                    : PP_LANGUAGE;
 }
 
 /* Adds a unit of a stage to sums. */
@@ -185,9 +183,6 @@ void pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p)
     c->stages = pp_calloc((size_t)p.graph->n_stages, sizeof *c->stages);
     if (p.n_components)
         c->language = p.components[pp_plan_language(p)].first_unit;
-    for (size_t e = 0; e < pp_plan_counted(p); e++)
-        c->encoder_end[e] =
-            p.components[e].first_unit + p.components[e].n_units;
     for (int s = 0; s < p.graph->n_stages; s++)
         sum_stage(c, s);
 }
@@ -276,11 +271,13 @@ static double passed_bytes(const struct pp_stage_costs *c, int stage,
     size_t end = s->first_unit + s->n_units;
     size_t last = end > 0 ? worker_of(c, end - 1) : PP_LANGUAGE;
     double bytes = s->costs.out_bytes * l.of[last].tokens;
-    for (size_t e = 0; last < PP_LANGUAGE && e < last; e++)
-        if (c->encoder_end[e] > s->first_unit)
-            bytes +=
-                c->plan.model->units[c->encoder_end[e] - 1].costs.out_bytes *
-                l.of[e].tokens;
+    for (size_t e = 0; last < PP_LANGUAGE && e < last; e++) {
+        const struct pp_component *x = &c->plan.components[e];
+        size_t behind = x->first_unit + x->n_units;
+        if (behind > s->first_unit)
+            bytes += c->plan.model->units[behind - 1].costs.out_bytes *
+                     l.of[e].tokens;
+    }
     return bytes;
 }
 

@@ -11,9 +11,6 @@
 
 struct pp_stage_costs {
     struct pp_plan plan;
-    /* The first units belong to encoders whose items are counted, each up to
-     * its end; 0: no more encoders. */
-    size_t encoder_end[PP_MAX_ENCODERS];
     size_t language; /* the first unit of the language model */
     /* By stage. */
     struct pp_stage_cost {

@@ -39,13 +39,13 @@ const char *const pp_rope_words[] = {
 /* Older files of Phi-3 have other names of longrope. */
 const char *const pp_longrope_words[] = {"default", "longrope", "su", "yarn",
                                          NULL};
-const char *const pp_strategy_words[] = {"default", "full", NULL};
 
 static const char *const
     silu[] = {"silu", NULL},
     *const xielu[] = {"xielu", NULL}, *const relu2[] = {"relu2", NULL},
     *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL},
     *const noaux[] = {"noaux_tc", NULL},
+    *const strategies[] = {"default", "full", NULL},
     *const tanh_gelu[] = {"gelu_pytorch_tanh", NULL},
     *const first_gelu[] = {"gelu_pytorch_tanh", "gelu", NULL},
     *const fp8[] = {"fp8", NULL}, *const mxfp4[] = {"mxfp4", NULL},
@@ -110,7 +110,7 @@ const struct pp_config_rule pp_config_rules[] = {
     {ALL, PP_IN_QUANTIZATION, "weight_block_size", PP_NUMBER, NULL, 128},
     {OF(CLIP), PP_IN_WHOLE, "projector_hidden_act", PP_WORD, pp_gelu_words},
     {OF(CLIP), PP_IN_WHOLE, "vision_feature_select_strategy", PP_WORD,
-     pp_strategy_words},
+     strategies},
     {OF(CLIP), PP_IN_ENCODER, "model_type", PP_WORD, clip},
     {OF(CLIP) | OF(QWEN2_VIT), PP_IN_ENCODER, "hidden_act", PP_WORD,
      pp_gelu_words},

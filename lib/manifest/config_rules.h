@@ -43,8 +43,7 @@ extern const struct pp_config_rule pp_config_rules[];
 
 /* Lists that readers share with the rules. */
 extern const char *const pp_gelu_words[], *const pp_rope_words[],
-                                              *const pp_longrope_words[],
-                                                  *const pp_strategy_words[];
+                                              *const pp_longrope_words[];
 
 /* Writes what a rule accepts: "silu", "0", "greedy or group_limited_greedy". */
 #define PP_ACCEPTED_TEXT 160

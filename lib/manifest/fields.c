@@ -135,7 +135,7 @@ static bool is_zero(const char *bytes, size_t n)
     return n == 0;
 }
 
-json_t *pp_reals(size_t n, const double *x)
+static json_t *reals(size_t n, const double *x)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
@@ -181,7 +181,7 @@ static void put_field(json_t *o, const struct pp_doc_field *f,
         pp_put(o, f->key, json_real(*(const double *)member));
         break;
     case PP_REALS:
-        pp_put(o, f->key, pp_reals(f->size / sizeof(double), member));
+        pp_put(o, f->key, reals(f->size / sizeof(double), member));
         break;
     case PP_FLAG:
         pp_put(o, f->key, json_boolean(*(const bool *)member));
@@ -198,18 +198,12 @@ static void put_field(json_t *o, const struct pp_doc_field *f,
     }
 }
 
-void pp_fields_put(json_t *object, const struct pp_doc_field *fields,
-                   const void *record, struct pp_err *err)
-{
-    for (; fields->key; fields++)
-        put_field(object, fields, record, err);
-}
-
 json_t *pp_fields_write(const struct pp_doc_field *fields, const void *record,
                         struct pp_err *err)
 {
     json_t *o = json_object();
-    pp_fields_put(o, fields, record, err);
+    for (; fields->key; fields++)
+        put_field(o, fields, record, err);
     return o;
 }
 

@@ -67,12 +67,8 @@ int pp_value_object(const struct pp_value *at,
 int pp_fields_read(const struct pp_value *at, const struct pp_doc_field *fields,
                    void *record) PP_MUST_USE;
 
-/* Puts the record's members into an object. A text that is not UTF-8 fills *err
+/* Returns a new object of a record. A text that is not UTF-8 fills *err
  * (pp_put_text). */
-void pp_fields_put(json_t *object, const struct pp_doc_field *fields,
-                   const void *record, struct pp_err *err);
-
-/* Returns a new object of a record. */
 json_t *pp_fields_write(const struct pp_doc_field *fields, const void *record,
                         struct pp_err *err) PP_MUST_USE;
 
@@ -80,8 +76,5 @@ json_t *pp_fields_write(const struct pp_doc_field *fields, const void *record,
  * a member. */
 bool pp_fields_same(const struct pp_doc_field *fields, const void *a,
                     const void *b);
-
-/* Returns a list of n reals. */
-json_t *pp_reals(size_t n, const double *x);
 
 #endif

@@ -227,11 +227,6 @@ struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i);
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
                                      const struct pp_mesh *mesh, size_t unit);
 
-/* Returns the bytes of its weights when they are whole, if ranks of the mesh
- * gather them for their use, else 0. */
-size_t pp_split_gathered(const struct pp_split_request *q,
-                         const struct pp_mesh *mesh, size_t unit);
-
 /* Returns the bytes of the tables of a rank. run->tables takes a layer for
  * multi-token prediction to be on the last stage. */
 double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,

@@ -30,8 +30,10 @@ struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
     return pp_split_trainer(q)->state(mesh, q->shard.model, u, q->precision);
 }
 
-size_t pp_split_gathered(const struct pp_split_request *q,
-                         const struct pp_mesh *mesh, size_t i)
+/* Returns the bytes of the weights of a unit when they are whole, if ranks of
+ * the mesh gather them for their use, else 0. */
+static size_t gathered(const struct pp_split_request *q,
+                       const struct pp_mesh *mesh, size_t i)
 {
     struct pp_unit_id u = pp_model_unit(q->shard.model, i);
     return pp_split_trainer(q) != pp_trainers
@@ -117,7 +119,7 @@ static void set_state(struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_mesh mesh = pp_split_mesh(q, i);
-    run->bytes[i][PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &mesh, i);
+    run->bytes[i][PP_UNIT_WHOLE] = (double)gathered(q, &mesh, i);
     run->bytes[i][PP_UNIT_TRAINED] =
         (double)pp_state_sum(pp_split_state(q, &mesh, i));
 }

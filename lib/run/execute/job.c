@@ -36,8 +36,11 @@ bool pp_job_forwards(const struct pp_job *j)
     return j->eval || j->score || j->reference == PP_REFERENCE_BASE;
 }
 
-size_t pp_job_sets(const struct pp_job *j, enum pp_job_pass pass,
-                   const struct pp_packed *at[PP_JOB_SETS])
+enum { MOST_SETS = 2 };
+
+/* Lists the sets that passes of a kind go through, and returns their number. */
+static size_t sets_of(const struct pp_job *j, enum pp_job_pass pass,
+                      const struct pp_packed *at[MOST_SETS])
 {
     size_t n = 0;
     if (pass == PP_PASS_TRAIN || j->score || j->reference == PP_REFERENCE_BASE)
@@ -49,18 +52,18 @@ size_t pp_job_sets(const struct pp_job *j, enum pp_job_pass pass,
 
 size_t pp_job_longest(const struct pp_job *j, enum pp_job_pass pass)
 {
-    const struct pp_packed *set[PP_JOB_SETS];
+    const struct pp_packed *set[MOST_SETS];
     size_t most = 0;
-    for (size_t i = pp_job_sets(j, pass, set); i-- > 0;)
+    for (size_t i = sets_of(j, pass, set); i-- > 0;)
         most = pp_most(most, set[i]->max_seqlen);
     return most;
 }
 
 size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass)
 {
-    const struct pp_packed *set[PP_JOB_SETS];
+    const struct pp_packed *set[MOST_SETS];
     size_t most = 0;
-    for (size_t i = pp_job_sets(j, pass, set); i-- > 0;)
+    for (size_t i = sets_of(j, pass, set); i-- > 0;)
         most = pp_most(most, j->shapes == PP_MESSAGE_MAX
                                  ? set[i]->capacity
                                  : pp_packed_room(set[i], j->mesh.cp));
@@ -122,8 +125,8 @@ static struct pp_shard loaded_shard(const struct pp_job *j,
                                     enum pp_job_pass pass)
 {
     const struct pp_layout l = pp_job_layout(j);
-    const struct pp_packed *set[PP_JOB_SETS];
-    const size_t n_sets = pp_job_sets(j, pass, set);
+    const struct pp_packed *set[MOST_SETS];
+    const size_t n_sets = sets_of(j, pass, set);
     struct pp_shard s = pp_shard_of(j->model, &pp_layout_language(&l)->mesh);
     for (size_t k = 0; k < pp_model_n_encoders(j->model); k++) {
         const struct pp_vision *v = &j->model->encoders[k];

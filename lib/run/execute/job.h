@@ -242,13 +242,7 @@ size_t pp_job_score_width(const struct pp_job *j);
 /* The passes through the data, which differ in their largest microbatch. */
 enum pp_job_pass { PP_PASS_TRAIN, PP_PASS_FORWARD };
 
-/* Lists the sets that passes of a kind go through. Returns their number, which
- * is at most PP_JOB_SETS. */
-enum { PP_JOB_SETS = 2 };
-size_t pp_job_sets(const struct pp_job *j, enum pp_job_pass pass,
-                   const struct pp_packed *at[PP_JOB_SETS]);
-
-/* Returns the tokens of the longest sequence of these sets. */
+/* Returns the tokens of the longest sequence of the sets of a pass. */
 size_t pp_job_longest(const struct pp_job *j, enum pp_job_pass pass);
 
 /* Returns what the backward of a stage computes again. */

@@ -49,7 +49,7 @@ static void finish_sft(const struct pp_objective_options *o,
     *loss = sum * scale;
 }
 
-const struct pp_objective pp_objective_sft = {
+static const struct pp_objective sft = {
     .name = "sft",
     .kind = PP_DATA_DOCUMENTS,
     .partial = pp_objective_sum,
@@ -57,7 +57,7 @@ const struct pp_objective pp_objective_sft = {
 };
 
 /* The head gives minus the divergence from the teacher for each token. */
-const struct pp_objective pp_objective_distill = {
+static const struct pp_objective distill = {
     .name = "distill",
     .kind = PP_DATA_DOCUMENTS,
     .any_kind = true,
@@ -66,10 +66,10 @@ const struct pp_objective pp_objective_distill = {
 };
 
 const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES] = {
-    [PP_OBJECTIVE_SFT] = &pp_objective_sft,
+    [PP_OBJECTIVE_SFT] = &sft,
     [PP_OBJECTIVE_DPO] = &pp_objective_dpo,
     [PP_OBJECTIVE_GRPO] = &pp_objective_grpo,
-    [PP_OBJECTIVE_DISTILL] = &pp_objective_distill,
+    [PP_OBJECTIVE_DISTILL] = &distill,
     [PP_OBJECTIVE_REWARD] = &pp_objective_reward,
 };
 

@@ -79,8 +79,8 @@ struct pp_objective {
                    double *metrics, double *dx);
 };
 
-extern const struct pp_objective pp_objective_sft, pp_objective_dpo,
-    pp_objective_grpo, pp_objective_distill, pp_objective_reward;
+extern const struct pp_objective pp_objective_dpo, pp_objective_grpo,
+    pp_objective_reward;
 extern const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES];
 
 static inline unsigned pp_column_bit(enum pp_column c)
