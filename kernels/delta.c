@@ -13,6 +13,7 @@ struct delta_head {
     const real *in, *conv;
     size_t R, CH, NZ;  /* widths of rows: in, u, and outputs */
     size_t key, value; /* numbers of the heads */
+    size_t z, b, a;    /* columns of in */
     double decay, dt;  /* -exp(log), dt */
     /* DK, DK, DV each: before and after the activation; and q and k as the
      * state has them. */
@@ -20,6 +21,33 @@ struct delta_head {
     double q_by, k_by;        /* what q and k were multiplied by */
     double alpha, beta, rate; /* exp(g), sigmoid(b), a + dt */
 };
+
+/* Queries, keys or values of a key head: n channels from `channel` on, which
+ * are columns of in from `column` on. */
+enum { OF_QUERY, OF_KEY, OF_VALUES, N_KINDS };
+struct channels {
+    size_t channel, column, n;
+};
+
+PP_INLINE size_t channels_of(const struct pp_delta_shape *s)
+{
+    return 2 * s->NK * s->DK + s->NV * s->DV;
+}
+
+PP_INLINE size_t row_of(const struct pp_delta_shape *s)
+{
+    return channels_of(s) + s->NV * (s->DV + 2);
+}
+
+PP_INLINE struct channels head_channels(const struct pp_delta_shape *s,
+                                        size_t key, size_t kind)
+{
+    size_t n = kind == OF_VALUES ? s->NV / s->NK * s->DV : s->DK;
+    size_t channel = kind * s->NK * s->DK + key * n;
+    size_t group = 2 * (s->DK + s->NV / s->NK * s->DV);
+    return (struct channels){
+        channel, s->grouped ? key * group + kind * s->DK : channel, n};
+}
 
 PP_INLINE double logistic(double x)
 {
@@ -31,19 +59,19 @@ PP_INLINE double softplus(double x)
     return x > 20 ? x : log1p(exp(x));
 }
 
-/* Adds taps of n channels of a token, whose sequence begins at row `first`. */
-PP_CLONES static void convolve(real *u, const struct delta_head *h, size_t at,
-                               size_t n, size_t t, size_t first)
+/* Adds taps of channels of a token, whose sequence begins at row `first`. */
+PP_CLONES static void convolve(real *u, const struct delta_head *h,
+                               struct channels at, size_t t, size_t first)
 {
-    size_t taps = h->s->taps;
-    const real *w = h->conv + at * taps;
+    size_t taps = h->s->taps, n = at.n;
+    const real *w = h->conv + at.channel * taps;
     for (size_t c = 0; c < n; c++)
         u[c] = 0;
     for (size_t j = 0; j < taps; j++) {
         size_t back = taps - 1 - j;
         if (t < first + back)
             continue;
-        const real *x = h->in + (t - back) * h->R + at;
+        const real *x = h->in + (t - back) * h->R + at.column;
         for (size_t c = 0; c < n; c++)
             u[c] += w[c * taps + j] * x[c];
     }
@@ -83,16 +111,19 @@ static void unit_bwd(real *dx, const real *x, size_t n, double f, double by)
 static void read_token(struct delta_head *h, size_t t, size_t first)
 {
     const struct pp_delta_shape *s = h->s;
-    const real *gates = h->in + t * h->R + h->CH + h->NZ;
-    size_t DK = s->DK, keys = s->NK * DK;
-    convolve(h->u, h, h->key * DK, DK, t, first);
-    convolve(h->u + DK, h, keys + h->key * DK, DK, t, first);
-    convolve(h->u + 2 * DK, h, 2 * keys + h->value * s->DV, s->DV, t, first);
+    const real *row = h->in + t * h->R;
+    size_t DK = s->DK, before = h->value % (s->NV / s->NK) * s->DV;
+    struct channels values = head_channels(s, h->key, OF_VALUES);
+    values = (struct channels){values.channel + before, values.column + before,
+                               s->DV};
+    convolve(h->u, h, head_channels(s, h->key, OF_QUERY), t, first);
+    convolve(h->u + DK, h, head_channels(s, h->key, OF_KEY), t, first);
+    convolve(h->u + 2 * DK, h, values, t, first);
     silu_row(h->act, h->u, 2 * DK + s->DV);
     h->q_by = unit(h->q, h->act, DK, 1 / sqrt((double)DK));
     h->k_by = unit(h->k, h->act + DK, DK, 1);
-    h->beta = logistic((double)gates[h->value]);
-    h->rate = (double)gates[s->NV + h->value] + h->dt;
+    h->beta = logistic((double)row[h->b]);
+    h->rate = (double)row[h->a] + h->dt;
     h->alpha = exp(h->decay * softplus(h->rate));
 }
 
@@ -163,16 +194,26 @@ static struct delta_head head_of(const struct pp_delta_shape *s, const void *in,
                                  real *room)
 {
     const real *dt = w->dt, *lg = w->log;
-    size_t n = 2 * s->DK + s->DV;
+    size_t n = 2 * s->DK + s->DV, each = s->NV / s->NK, key = value / each;
+    size_t CH = channels_of(s), NZ = s->NV * s->DV, R = row_of(s);
+    size_t z = CH + value * s->DV, b = CH + NZ + value, a = b + s->NV;
+    if (s->grouped) {
+        const struct channels v = head_channels(s, key, OF_VALUES);
+        z = v.column + v.n + value % each * s->DV;
+        b = CH + NZ + key * each + value;
+        a = b + each;
+    }
     return (struct delta_head){.s = s,
                                .in = in,
                                .conv = w->conv,
-                               .CH = 2 * s->NK * s->DK + s->NV * s->DV,
-                               .NZ = s->NV * s->DV,
-                               .R = 2 * s->NK * s->DK + 2 * s->NV * s->DV +
-                                    2 * s->NV,
-                               .key = value / (s->NV / s->NK),
+                               .CH = CH,
+                               .NZ = NZ,
+                               .R = R,
+                               .key = key,
                                .value = value,
+                               .z = z,
+                               .b = b,
+                               .a = a,
                                .decay = -exp((double)lg[value]),
                                .dt = (double)dt[value],
                                .u = room,
@@ -212,8 +253,8 @@ static PP_DELTA_FWD(delta_fwd)
             read_token(&h, t, first);
             step(S, &h, delta, rest);
             read_state(out, S, &h);
-            norm_row((real *)y + at, out, h.in + t * h.R + h.CH + value * DV,
-                     w->norm, (real)rstd_of(out, s), DV);
+            norm_row((real *)y + at, out, h.in + t * h.R + h.z, w->norm,
+                     (real)rstd_of(out, s), DV);
         }
     }
     return 0;
@@ -287,7 +328,7 @@ static void token_bwd(struct delta_head *h, const struct back *b,
 {
     const struct pp_delta_shape *s = h->s;
     size_t DK = s->DK, DV = s->DV, keys = s->NK * DK;
-    size_t at = t * h->NZ + h->value * DV, z = h->CH + h->value * DV;
+    size_t at = t * h->NZ + h->value * DV, z = h->z;
     const real *o = x->o + at;
     real *din = x->din + t * h->R, *du = x->du + t * h->CH;
     double rstd = rstd_of(o, s), dbeta;
@@ -297,10 +338,8 @@ static void token_bwd(struct delta_head *h, const struct back *b,
     for (size_t j = 0; j < DV; j++)
         b->dout[j] = (real)(rstd * ((double)b->dout[j] - mean * (double)o[j]));
     double dalpha = step_bwd(h, b, S, &dbeta);
-    real *gates = din + h->CH + h->NZ;
-    gates[h->value] = (real)(dbeta * h->beta * (1 - h->beta));
-    gates[s->NV + h->value] =
-        (real)(dalpha * h->alpha * h->decay * logistic(h->rate));
+    din[h->b] = (real)(dbeta * h->beta * (1 - h->beta));
+    din[h->a] = (real)(dalpha * h->alpha * h->decay * logistic(h->rate));
     unit_bwd(b->du, h->act, DK, h->q_by, 1 / sqrt((double)DK));
     unit_bwd(b->du + DK, h->act + DK, DK, h->k_by, 1);
     silu_row_bwd(b->du, h->u, 2 * DK + DV);
@@ -352,26 +391,36 @@ static void head_bwd(struct delta_head *h, const struct back *b,
     }
 }
 
-/* The gradient of the convolution's inputs. */
-PP_CLONES static void convolve_bwd(real *din, const real *du, const real *conv,
-                                   const struct pp_delta_shape *s, size_t CH,
-                                   size_t R)
+/* The gradient of what the convolution reads of channels, in a row of din: du
+ * has n rows, of that token and of later ones of its sequence. */
+PP_CLONES static void convolve_bwd(real *din, const real *du, size_t n,
+                                   const real *conv, struct channels at,
+                                   size_t taps, size_t CH)
 {
-    size_t sequence = 0;
+    real *dx = din + at.column;
+    const real *w = conv + at.channel * taps;
+    for (size_t c = 0; c < at.n; c++)
+        dx[c] = 0;
+    for (size_t later = 0; later < taps && later < n; later++) {
+        const real *d = du + later * CH + at.channel;
+        for (size_t c = 0; c < at.n; c++)
+            dx[c] += w[c * taps + taps - 1 - later] * d[c];
+    }
+}
+
+static void convolutions_bwd(real *din, const real *du, const real *conv,
+                             const struct pp_delta_shape *s)
+{
+    size_t sequence = 0, CH = channels_of(s);
     for (size_t t = 0; t < s->N; t++) {
         first_row(s, t, &sequence);
         size_t end = sequence < s->n_sequences
                          ? (size_t)s->cu_padded[sequence + 1]
                          : s->N;
-        real *dx = din + t * R;
-        for (size_t c = 0; c < CH; c++)
-            dx[c] = 0;
-        for (size_t j = s->taps; j-- > 0;) {
-            size_t later = t + s->taps - 1 - j;
-            const real *d = du + later * CH;
-            for (size_t c = 0; later < end && c < CH; c++)
-                dx[c] += conv[c * s->taps + j] * d[c];
-        }
+        for (size_t i = 0; i < s->NK * N_KINDS; i++)
+            convolve_bwd(din + t * row_of(s), du + t * CH, end - t, conv,
+                         head_channels(s, i / N_KINDS, i % N_KINDS), s->taps,
+                         CH);
     }
 }
 
@@ -387,49 +436,60 @@ static PP_DELTA_BWD_INPUT(delta_bwd_input)
     b.rest = b.delta + DV;
     b.ddelta = b.rest + DV;
     b.dread = b.ddelta + DV;
-    size_t CH = 2 * s->NK * DK + s->NV * DV, R = CH + s->NV * DV + 2 * s->NV;
     real *kept = states + pp_delta_scratch(DK, DV) - size;
-    memset(du, 0, s->N * CH * sizeof(real));
+    memset(du, 0, s->N * channels_of(s) * sizeof(real));
     memset(dnorm, 0, s->N * DV * sizeof(real));
     for (size_t value = 0; value < s->NV; value++) {
         struct delta_head h = head_of(s, in, w, value, b.dread + DV);
         head_bwd(&h, &b, &x, states, kept);
     }
-    convolve_bwd(din, du, w->conv, s, CH, R);
+    convolutions_bwd(din, du, w->conv, s);
     return 0;
 }
 
 PP_CLONES static void taps_row(real *restrict dw, const real *restrict du,
-                               const real *restrict x, size_t CH, size_t taps)
+                               const real *restrict x, size_t n, size_t taps)
 {
-    for (size_t c = 0; c < CH; c++)
+    for (size_t c = 0; c < n; c++)
         dw[c * taps] += du[c] * x[c];
+}
+
+/* Adds up the gradients of the weights of channels at a token. */
+static void taps_bwd(real *dconv, const real *du, const real *x,
+                     const struct pp_delta_shape *s, size_t rows_before,
+                     struct channels at)
+{
+    for (size_t back = 0; back < s->taps && back <= rows_before; back++)
+        taps_row(dconv + at.channel * s->taps + s->taps - 1 - back,
+                 du + at.channel, x - back * row_of(s) + at.column, at.n,
+                 s->taps);
+}
+
+/* Adds up the gradients of dt and log of a head: da is the gradient of a. */
+static void decay_bwd(real *ddt, real *dlog, real a, real da, double dt)
+{
+    double rate = (double)a + dt;
+    /* softplus / sigmoid: the quotient of the gradients */
+    double by = rate < -30 ? 1 : softplus(rate) / logistic(rate);
+    *ddt += da;
+    *dlog += (real)((double)da * by);
 }
 
 static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
 {
     (void)stream;
-    size_t DV = s->DV, CH = 2 * s->NK * s->DK + s->NV * DV;
-    size_t R = CH + s->NV * DV + 2 * s->NV, sequence = 0;
-    const real *dt = w->dt;
-    real *dconv = g->conv, *ddt = g->dt, *dlog = g->log, *dweight = g->norm;
+    size_t DV = s->DV, CH = channels_of(s), R = row_of(s), sequence = 0;
+    real *ddt = g->dt, *dlog = g->log, *dweight = g->norm;
     for (size_t t = 0; t < s->N; t++) {
         size_t first = first_row(s, t, &sequence);
         const real *x = (const real *)in + t * R,
                    *d = (const real *)din + t * R;
-        for (size_t j = 0; j < s->taps; j++) {
-            size_t back = s->taps - 1 - j;
-            if (t >= first + back)
-                taps_row(dconv + j, (const real *)du + t * CH, x - back * R, CH,
-                         s->taps);
-        }
-        const real *a = x + R - s->NV, *da = d + R - s->NV;
+        for (size_t i = 0; i < s->NK * N_KINDS; i++)
+            taps_bwd(g->conv, (const real *)du + t * CH, x, s, t - first,
+                     head_channels(s, i / N_KINDS, i % N_KINDS));
         for (size_t v = 0; v < s->NV; v++) {
-            double rate = (double)a[v] + (double)dt[v];
-            /* softplus / sigmoid: the quotient of the gradients */
-            double by = rate < -30 ? 1 : softplus(rate) / logistic(rate);
-            ddt[v] += da[v];
-            dlog[v] += (real)((double)da[v] * by);
+            const struct delta_head h = head_of(s, in, w, v, NULL);
+            decay_bwd(&ddt[v], &dlog[v], x[h.a], d[h.a], h.dt);
         }
         for (size_t j = 0; j < DV; j++)
             dweight[j] += ((const real *)dnorm)[t * DV + j];

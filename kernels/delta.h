@@ -5,7 +5,9 @@
  * share key heads in turn; channels CH = 2 NK DK + NV DV.
  *
  *   in    (N, R)        queries, keys and values (CH), then z (NV DV), b (NV)
- *                       and a (NV): R = CH + NV DV + 2 NV
+ *                       and a (NV): R = CH + NV DV + 2 NV; or grouped: query,
+ *                       key, values and z of each key head, then b and a of
+ *                       each
  *   conv  (CH, taps)    dt, log (NV)    norm (DV)
  *
  * u = the causal convolution of each channel within its sequence, then
@@ -24,6 +26,7 @@
 #ifndef PP_KERNELS_DELTA_H
 #define PP_KERNELS_DELTA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +34,7 @@
 
 struct pp_delta_shape {
     size_t N, NK, NV, DK, DV, taps;
+    bool grouped;
     size_t n_sequences;
     const int32_t *cu_padded; /* (n_sequences + 1) */
     double eps;               /* of rstd */

@@ -35,6 +35,7 @@ const char pp_config_definitions[] =
     "n_shared=n_shared_experts|num_shared_experts|"
     "moe_num_shared_experts|0 S=n_shared*Ie "
     "sparse=has(mlp_layer_types)?mlp(sparse):l>=(first_k_dense_replace|0) "
+    "steps=!in(mlp_only_layers)&&(l+1)%(decoder_sparse_step|1)==0 "
     /* Windows: the layers that have one, if no list says so (pattern), whether
      * the list counts (typed), the usual width (span; -1: the key does not
      * count), the width (wide; 0: none), and that of a trained family (reach).
@@ -220,6 +221,18 @@ static int check_read(struct pp_formulas *f, enum form form)
         at, "%zu %s for %zu layers", entries,
         json_is_integer(json_array_get(at->value, 0)) ? "numbers" : "types",
         f->n_layers);
+}
+
+int pp_config_check_divisors(const struct pp_formulas *f)
+{
+    struct key_place p;
+    int64_t n;
+    if (!f->bad || f->bad_flag)
+        return 0;
+    const struct pp_value *at = find_place(f, f->bad, &p);
+    return json_is_integer(at->value) && !json_integer_value(at->value)
+               ? pp_value_int(at, 1, INT_MAX, &n)
+               : 0;
 }
 
 /* Checks a value as a key has it. */

@@ -14,10 +14,10 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
 #define ROTARY (ALL & ~OF(GPT2))
 /* The families from this one of model.h on. */
 #define FROM(family) (ALL & ~(OF(family) - 1))
-#define QWEN3_5S (OF(QWEN3_5) | OF(QWEN3_5_MOE))
+#define LINEAR (OF(QWEN3_5) | OF(QWEN3_5_MOE) | OF(QWEN3_NEXT))
 #define PARTIAL                                                      \
     (OF(PHI3) | OF(GLM) | OF(GLM4) | OF(GLM4_MOE) | OF(SOLAR_OPEN) | \
-     OF(MINIMAX_M2) | QWEN3_5S)
+     OF(MINIMAX_M2) | LINEAR)
 #define GEMMAS (OF(GEMMA) | OF(GEMMA2) | OF(GEMMA3))
 #define V2_AND_V3 (OF(DEEPSEEK_V2) | OF(DEEPSEEK_V3))
 #define VL (OF(QWEN2_VIT) | OF(QWEN2_5_VIT) | OF(OMNI_VIT))
@@ -27,7 +27,7 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
 /* The other families with windows have one in every layer. */
 #define TYPED                                                            \
     (OF(QWEN2) | OF(QWEN3) | OF(QWEN2_MOE) | OF(GPT_OSS) | OF(SMOLLM3) | \
-     OF(GEMMA2) | OF(GEMMA3) | (FROM(OLMO3) & ~QWEN3_5S))
+     OF(GEMMA2) | OF(GEMMA3) | (FROM(OLMO3) & ~LINEAR))
 
 const char *const pp_gelu_words[] = {"gelu", "quick_gelu", "gelu_new",
                                      "gelu_pytorch_tanh", NULL};
@@ -70,8 +70,8 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(STARCODER2), PP_IN_MODEL, "hidden_act", PP_WORD, tanh_gelu},
     {OF(ERNIE4_5) | OF(ERNIE4_5_MOE), PP_IN_MODEL, "use_bias", PP_FALSE},
     {OF(COHERE), PP_IN_MODEL, "use_qk_norm", PP_FALSE},
-    {OF(AFMOE) | QWEN3_5S, PP_IN_MODEL, "attention_bias", PP_FALSE},
-    {QWEN3_5S, PP_IN_MODEL, "layer_types", PP_WORD, recurrent_types},
+    {OF(AFMOE) | LINEAR, PP_IN_MODEL, "attention_bias", PP_FALSE},
+    {LINEAR, PP_IN_MODEL, "layer_types", PP_WORD, recurrent_types},
     {OF(GEMMA), PP_IN_MODEL, "hidden_act", PP_WORD, first_gelu},
     {GEMMAS, PP_IN_MODEL, "hidden_activation", PP_WORD, tanh_gelu},
     {GEMMAS, PP_IN_MODEL, "use_bidirectional_attention", PP_FALSE},

@@ -91,6 +91,10 @@ int pp_config_read_details(const struct pp_value *root,
 int pp_config_read_family(const struct pp_value *root,
                           struct pp_model *m) PP_MUST_USE;
 
+/* Fails if formulas divided by a key that is 0, since f->bad was cleared. */
+struct pp_formulas;
+int pp_config_check_divisors(const struct pp_formulas *f) PP_MUST_USE;
+
 /* Definitions of formula.h that all families share. */
 extern const char pp_config_definitions[];
 

@@ -316,7 +316,9 @@ static int describe_family(struct outline *o,
     for (size_t i = 0; i < o->n_layers; i++) {
         o->f.layer = i;
         snprintf(prefix, sizeof prefix, "model.layers.%zu.", i);
-        if (describe(o, prefix, family->layer))
+        o->f.bad = NULL;
+        if (describe(o, prefix, family->layer) ||
+            pp_config_check_divisors(&o->f))
             return -1;
     }
     return describe(o, "", family->ends ? family->ends : "ends");

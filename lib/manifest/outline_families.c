@@ -176,10 +176,9 @@ const struct pp_outline_family pp_outline_families[] = {
      "mlp.router.classifier(E+zero_expert_num,H) "
      "mlp.experts.gate_up_proj!(E+zero_expert_num,2*Ie,H) "
      "mlp.experts.down_proj!(E,H,Ie)", NULL},
-    {"qwen3_next", "Qwen3NextForCausalLM", "sparse=!in(mlp_only_layers)&&E>0&&"
-     "(l+1)%(decoder_sparse_step|1)==0 norms delta_joint@recurs "
-     "gated_attention@!recurs qk_norm@!recurs mlp@!sparse experts@sparse "
-     "shared_expert@sparse", NULL},
+    {"qwen3_next", "Qwen3NextForCausalLM", "sparse=steps norms "
+     "delta_joint@recurs gated_attention@!recurs qk_norm@!recurs mlp@!sparse "
+     "experts@sparse shared_expert@sparse", NULL},
     {"qwen3_5_text", "Qwen3_5ForCausalLM", "norms delta_apart@recurs "
      "gated_attention@!recurs qk_norm@!recurs mlp", NULL},
     {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "norms delta_apart@recurs "
@@ -271,12 +270,10 @@ const struct pp_outline_family pp_outline_families[] = {
      "attention_of_others mlp per_layer_inputs@pw", "ends per_layer_tables@pw"},
     /* Language models within models that have encoders. */
     {"qwen3_vl_text", NULL, "norms attention qk_norm mlp", NULL},
-    {"qwen3_vl_moe_text", NULL, "sparse=!in(mlp_only_layers)&&"
-     "(l+1)%(decoder_sparse_step|1)==0 norms attention qk_norm mlp@!sparse "
-     "experts@sparse", NULL},
-    {"qwen3_omni_moe_text", NULL, "sparse=!in(mlp_only_layers)&&"
-     "(l+1)%(decoder_sparse_step|1)==0 norms attention qk_norm mlp@!sparse "
-     "experts@sparse", NULL},
+    {"qwen3_vl_moe_text", NULL, "sparse=steps norms attention qk_norm "
+     "mlp@!sparse experts@sparse", NULL},
+    {"qwen3_omni_moe_text", NULL, "sparse=steps norms attention qk_norm "
+     "mlp@!sparse experts@sparse", NULL},
     {"glm4v_text", NULL, "o_bias=0 qkv_bias=attention_bias|1 norms "
      "post_self_attn_layernorm(H) post_mlp_layernorm(H) attention fused_mlp",
      NULL},

@@ -56,8 +56,7 @@ FAMILY(smollm3, "SmolLM3", PP_PART_GATED_MLP,
 #define QWEN_EXPERTS                   \
     "E=num_experts|num_local_experts " \
     "K=num_experts_per_tok "           \
-    "Ie=moe_intermediate_size "        \
-    "sparse=!in(mlp_only_layers)&&(l+1)%(decoder_sparse_step|1)==0 "
+    "Ie=moe_intermediate_size sparse=steps "
 FAMILY(qwen2, "Qwen2", PP_PART_GATED_MLP, QWEN "kv=32 qkv_bias=1 o_bias=0");
 FAMILY(qwen2_moe, "Qwen2Moe", PP_PART_EXPERTS,
        "pattern=l<(max_window_layers|28)&&l%2==0 " QWEN QWEN_EXPERTS

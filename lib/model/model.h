@@ -71,7 +71,8 @@
     F(GRANITEMOE, granitemoe)             \
     F(GRANITEMOESHARED, granitemoeshared) \
     F(AFMOE, afmoe)                       \
-    F(QWEN3_5_MOE, qwen3_5_moe)
+    F(QWEN3_5_MOE, qwen3_5_moe)           \
+    F(QWEN3_NEXT, qwen3_next)
 
 #define PP_FAMILY_ID(id, table) PP_##id,
 enum pp_architecture {

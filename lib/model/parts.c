@@ -285,14 +285,20 @@ static void delta_tensors(const struct pp_model *m,
     const struct pp_delta *d = &m->delta;
     size_t h = m->hidden, n = d->value_heads, keys = d->key_heads;
     size_t values = n * d->value_dim, channels = pp_delta_channels(d);
-    set_matrix(&out[PP_P_DELTA_QKV], channels, h, PP_SPLIT_ROWS, keys);
-    set_matrix(&out[PP_P_DELTA_Z], values, h, PP_SPLIT_ROWS, keys);
-    set_matrix(&out[PP_P_DELTA_B], n, h, PP_SPLIT_ROWS, keys);
-    set_matrix(&out[PP_P_DELTA_A], n, h, PP_SPLIT_ROWS, keys);
+    size_t all_keys = keys * d->key_dim;
     set_matrix(&out[PP_P_DELTA_CONV], channels, d->taps, PP_SPLIT_ROWS, keys);
-    for (size_t i = 0; i < 2; i++)
-        set_segments(&out[i ? PP_P_DELTA_CONV : PP_P_DELTA_QKV],
-                     keys * d->key_dim, keys * d->key_dim, values);
+    set_segments(&out[PP_P_DELTA_CONV], all_keys, all_keys, values);
+    if (pp_model_delta_grouped(m)) {
+        set_matrix(&out[PP_P_DELTA_QKV], channels + values, h, PP_SPLIT_ROWS,
+                   keys);
+        set_matrix(&out[PP_P_DELTA_B], 2 * n, h, PP_SPLIT_ROWS, keys);
+    } else {
+        set_matrix(&out[PP_P_DELTA_QKV], channels, h, PP_SPLIT_ROWS, keys);
+        set_segments(&out[PP_P_DELTA_QKV], all_keys, all_keys, values);
+        set_matrix(&out[PP_P_DELTA_Z], values, h, PP_SPLIT_ROWS, keys);
+        set_matrix(&out[PP_P_DELTA_B], n, h, PP_SPLIT_ROWS, keys);
+        set_matrix(&out[PP_P_DELTA_A], n, h, PP_SPLIT_ROWS, keys);
+    }
     out[PP_P_DELTA_CONV].n_dims = 3;
     out[PP_P_DELTA_CONV].inner[0] = 1;
     out[PP_P_DELTA_CONV].inner[1] = d->taps;

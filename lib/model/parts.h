@@ -145,6 +145,13 @@ static inline bool pp_model_gates_beside(const struct pp_model *m)
            !pp_family_of(m->architecture)->names->layer[PP_P_ATTN_GATE];
 }
 
+/* Reports whether the gate of the outputs of linear attention is in one tensor
+ * with queries, keys and values: the rows of each key head are together. */
+static inline bool pp_model_delta_grouped(const struct pp_model *m)
+{
+    return !pp_family_of(m->architecture)->names->layer[PP_P_DELTA_Z];
+}
+
 /* Returns whether a unit of that name is a head, of words or rewards. */
 bool pp_fqn_is_head(const char *fqn);
 

@@ -182,3 +182,14 @@ END
             '[$a, $b | [.[0].model.units[].act_bytes]] | .[0] == .[1]'
     done
 }
+
+@test "a step of 0 layers between experts is refused, planned or trained" {
+    local m=$SRCDIR/tests/golden/families/qwen3_next/model
+    jq '.decoder_sparse_step = 0' "$m/config.json" >trained.json
+    jq '{architectures: ["Other"], model_type: "other",
+        text_config: (.model_type = "qwen3_vl_moe_text")}' trained.json >planned.json
+    run -2 --separate-stderr ppsplit -p 1 trained.json
+    [[ $stderr == "ppsplit: trained.json: /decoder_sparse_step: '0' "* ]]
+    run -2 --separate-stderr ppsplit -p 1 planned.json
+    [[ $stderr == "ppsplit: planned.json: /decoder_sparse_step: '0' "* ]]
+}

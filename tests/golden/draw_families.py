@@ -90,6 +90,10 @@ FAMILIES = {
     "qwen3_5_text": linear,
     "qwen3_5_moe_text": lambda r, n: dict(
         linear(r, n), **experts(r), shared_expert_intermediate_size=6),
+    "qwen3_next": lambda r, n: dict(
+        linear(r, n), **experts(r), shared_expert_intermediate_size=6,
+        decoder_sparse_step=r.choice([1, 2]), norm_topk_prob=yes(r),
+        mlp_only_layers=[i for i in range(n) if r.random() < 0.2]),
     "olmoe": lambda r, n: dict(experts(r), norm_topk_prob=yes(r)),
     "flex_olmo": lambda r, n: dict(experts(r), norm_topk_prob=yes(r)),
     "dots1": lambda r, n: dict(routed(r, n), **windows(r, n)),
@@ -131,6 +135,6 @@ def draw_family(rng, rope, classes):
     c["rope_parameters"] = {k: rope(rng, "Llama") for k in kinds} \
         if kind == "olmo3" else rope(rng, "Llama")
     c.update(FAMILIES[kind](rng, c["num_hidden_layers"]))
-    if kind in ("glm", "glm4", "glm4_moe", "qwen3_5_text", "qwen3_5_moe_text"):
+    if kind in ("glm", "glm4", "glm4_moe") or "linear_num_key_heads" in c:
         c["rope_parameters"]["partial_rotary_factor"] = rng.choice([0.5, 1.0])
     return c

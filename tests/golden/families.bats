@@ -75,6 +75,7 @@ differs() {
 @test "minimax_m2" { family minimax_m2; }
 @test "qwen3_5" { family qwen3_5_text; }
 @test "qwen3_5_moe" { family qwen3_5_moe_text; }
+@test "qwen3_next" { family qwen3_next; }
 
 @test "the comparison sees other windows, positions, routers and scales" {
     differs olmo3 '.rope_parameters.sliding_attention.rope_theta = 200' \
@@ -90,5 +91,7 @@ differs() {
     differs glm4_moe '.n_group = 1 | .topk_group = 1' \
         '.rope_parameters.partial_rotary_factor = 1' \
         '.routed_scaling_factor = 1' '.norm_topk_prob = false'
+    differs qwen3_next '.norm_topk_prob = false' \
+        '.rope_parameters.partial_rotary_factor = 1'
     differs minimax_m2 '.rotary_dim = 8 | del(.rope_parameters)'
 }

@@ -182,6 +182,58 @@ static void test_single(const double *x, const double *dy, const double *y,
     free(got);
 }
 
+/* Returns the column of a grouped row that has what is in a column of another
+ * row. */
+static size_t grouped_column(size_t c)
+{
+    enum { EACH = NV / NK, GROUP = 2 * DK + 2 * EACH * DV };
+    size_t keys = NK * DK, value = c - 2 * keys, gate = c - CH - NZ;
+    if (c < keys)
+        return c / DK * GROUP + c % DK;
+    if (c < 2 * keys)
+        return (c - keys) / DK * GROUP + DK + c % DK;
+    if (c < CH + NZ) { /* values, then z */
+        size_t z = value >= NZ, i = value - z * NZ;
+        return i / (EACH * DV) * GROUP + 2 * DK + z * EACH * DV +
+               i % (EACH * DV);
+    }
+    size_t a = gate >= NV, head = gate - a * NV;
+    return CH + NZ + head / EACH * 2 * EACH + a * EACH + head % EACH;
+}
+
+/* Compares the numbers of the same rows, grouped: they have the same bits. grad
+ * has all gradients of rows that are not. */
+static void test_grouped(const double *x, const double *dy, const double *y,
+                         const double *grad)
+{
+    struct pp_delta_shape s = shape;
+    const struct pp_delta_kernels *k = pp_kernels_f64.delta;
+    double *in = room(N_INPUTS, sizeof *in), *g = room(N_INPUTS, sizeof *g);
+    double *got = room(N * NZ, sizeof *got), *o = room(N * NZ, sizeof *o);
+    double *du = room(N * CH, sizeof *du), *dn = room(N * DV, sizeof *dn);
+    double *scratch = room(scratch_size(), sizeof *scratch);
+    size_t off = 0;
+    memcpy(in, x, N_INPUTS * sizeof *in);
+    for (size_t i = 0; i < N * R; i++)
+        in[i / R * R + grouped_column(i % R)] = x[i];
+    const struct pp_delta_weights w = weights_of(in);
+    const struct pp_delta_gradients of = {g + AT_CONV, g + AT_DT, g + AT_LOG,
+                                          g + AT_NORM};
+    s.grouped = true;
+    k->fwd(got, o, in, &w, &s, scratch, NULL);
+    ok(!memcmp(got, y, N * NZ * sizeof *y), "grouped rows give the same bits");
+    k->bwd_input(g, du, dn, dy, in, o, &w, &s, scratch, NULL);
+    k->bwd_weight(&of, g, du, dn, in, &w, &s, NULL);
+    for (size_t i = 0; i < N_INPUTS; i++) {
+        size_t at = i < N * R ? i / R * R + grouped_column(i % R) : i;
+        off += memcmp(&g[at], &grad[i], sizeof *g) != 0;
+    }
+    ok(off == 0, "and so do their gradients (%zu differ)", off);
+    double *all[] = {in, g, got, o, du, dn, scratch};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
 int main(void)
 {
     double *x = room(N_INPUTS, sizeof *x), *dy = room(N * NZ, sizeof *dy);
@@ -229,6 +281,7 @@ int main(void)
         none = fmax(none, fabs(grad[i]));
     ok(none <= 0, "padding has no gradient");
     loss_of(x, dy, y, o, scratch);
+    test_grouped(x, dy, y, grad);
     test_single(x, dy, y, grad);
     double *all[] = {x, dy, y, o, want, grad, du, dn, scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -73,6 +73,7 @@ meshes() {
     verified qwen3_5_moe_text zb-h1 -p 2 --recompute full --ep 2 --dp 2
     verified qwen3_5_text zb-h1 -p 2 --tp 2 --recompute selective
     verified qwen3_5_text 1f1b -p 1 --tp 2 --dp 2 --recompute full
+    verified qwen3_next zb-h1 -p 2 --tp 2 --ep 2 --dp 2 --recompute selective
 }
 
 @test "linear attention is refused where ranks or slices would divide it" {

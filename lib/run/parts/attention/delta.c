@@ -28,6 +28,7 @@ static struct pp_delta_shape shape(const struct pp_call *c)
                                    .DK = d.key_dim,
                                    .DV = d.value_dim,
                                    .taps = d.taps,
+                                   .grouped = pp_model_delta_grouped(c->m),
                                    .n_sequences = c->mb->n_sequences,
                                    .cu_padded = c->mb->cu_seqlens_padded,
                                    .eps = c->m->norm_eps};
