@@ -163,24 +163,14 @@ static double largest_act_rate(const struct ppsched *p, int s, int block)
     return most;
 }
 
-/* Returns the bytes of a row that a stage passes on; an empty one passes on its
- * input. One that has the ends of two encoders passes on the features of both.
- */
+/* Returns the bytes of a row that a stage passes on. */
 static double out_rate(const struct ppsched *p, int s)
 {
-    const struct pp_manifest *m = &p->manifest;
-    const struct pp_plan_stage *stage = &m->stages[s];
-    size_t end = stage->first_unit + stage->n_units;
-    double sum = stage->costs.out_bytes * (end ? items_scale(p, end - 1) : 1);
-    size_t last = end ? pp_plan_encoder_of(pp_manifest_plan(m), end - 1)
-                      : PP_MAX_ENCODERS;
-    for (size_t e = 0; last < PP_MAX_ENCODERS && e < last; e++) {
-        size_t unit = m->components[e].first_unit + m->components[e].n_units;
-        if (unit > stage->first_unit)
-            sum += m->model.units[unit - 1].costs.out_bytes *
-                   items_scale(p, unit - 1);
-    }
-    return sum;
+    const struct pp_plan plan = pp_manifest_plan(&p->manifest);
+    struct pp_workload each = pp_workload_of(1, 0);
+    for (size_t e = 0; e < pp_plan_encoders(plan); e++)
+        each.of[e].tokens = items_scale(p, plan.components[e].first_unit);
+    return pp_plan_passed(plan, s, each);
 }
 
 /* Returns the bytes of the features of the first of two encoders that a stage

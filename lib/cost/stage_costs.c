@@ -262,31 +262,13 @@ static struct pp_cost stage_seconds(const struct pp_stage_cost *s,
     return sum;
 }
 
-/* Returns the bytes that a stage passes on. One that ends with the last of the
- * encoders also has the features of the others that end in it. */
-static double passed_bytes(const struct pp_stage_costs *c, int stage,
-                           struct pp_workload l)
-{
-    const struct pp_plan_stage *s = &c->plan.stages[stage];
-    size_t end = s->first_unit + s->n_units;
-    size_t last = end > 0 ? worker_of(c, end - 1) : PP_LANGUAGE;
-    double bytes = s->costs.out_bytes * l.of[last].tokens;
-    for (size_t e = 0; last < PP_LANGUAGE && e < last; e++) {
-        const struct pp_component *x = &c->plan.components[e];
-        size_t behind = x->first_unit + x->n_units;
-        if (behind > s->first_unit)
-            bytes += c->plan.model->units[behind - 1].costs.out_bytes *
-                     l.of[e].tokens;
-    }
-    return bytes;
-}
-
 /* In both directions a message is as wide as the lower stage's output. */
 static double message_time(const struct pp_stage_costs *c, struct pp_action a,
                            struct pp_workload l)
 {
     int lower = a.op == PP_SEND_F ? a.stage : a.peer;
-    double bytes = passed_bytes(c, lower, l) * c->stages[lower].busier_end;
+    double bytes =
+        pp_plan_passed(c->plan, lower, l) * c->stages[lower].busier_end;
     const struct pp_link x = c->stages[lower].passed;
     return x.seconds + x.per_byte * bytes;
 }

@@ -23,6 +23,11 @@ struct pp_workload {
 /* Returns the size with as many items as the plan assumes. */
 struct pp_workload pp_workload_of(double tokens, double pairs);
 
+/* Returns the bytes that a stage passes on of a microbatch of that size; an
+ * empty one passes on its input. One that ends with the last of the encoders
+ * also has the features of the others that end in it. */
+double pp_plan_passed(struct pp_plan p, int stage, struct pp_workload l);
+
 /* Sets what units of an encoder take for so many rows on the rank that has
  * most, and the sum of the squares of the rows of each item. They change
  * nothing if the plan has no items for the encoder. Windows and chunks count as
