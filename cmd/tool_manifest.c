@@ -65,7 +65,7 @@ static bool is_ahead(const struct pp_manifest *m)
 
 static bool has_slices(const struct pp_manifest *m)
 {
-    return m->graph.n_slices > 1;
+    return m->graph.slices.n > 1;
 }
 
 static bool has_copies(const struct pp_manifest *m)
@@ -225,7 +225,7 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        c->with, m->model.architecture, c->with);
     if (c->feature == SLICES)
         return pp_fail(err, PP_EXIT_INPUT, "/schedule/slices: '%d', but %s; %s",
-                       m->graph.n_slices, c->with,
+                       m->graph.slices.n, c->with,
                        c->remedy ? c->remedy
                                  : "take a schedule without slices");
     if (c->feature == AHEAD)

@@ -159,7 +159,7 @@ void planner_print_names(const struct pp_split_plan *plan,
 static double useful_flops(const struct pp_split_request *q)
 {
     const struct pp_default_microbatch_part all =
-        pp_default_microbatch_slice(&q->microbatch, 0, 1);
+        pp_default_microbatch_part(&q->microbatch, 0, q->microbatch.tokens);
     struct pp_shard whole = q->shard;
     double sum = 0;
     for (size_t i = 0; i < PP_MAX_ENCODERS; i++) { /* of all ranks */

@@ -60,16 +60,17 @@ double pack_cost(const struct pack_job *j, double tokens, double pairs)
 }
 
 /* Adds a piece's attended pairs; it begins at position `at` of `total`. */
-static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
-                      int64_t total, int64_t at, struct pp_workload *out)
+static void add_pairs(const struct pack_job *j, uint32_t item,
+                      struct pp_plan plan, int64_t total, int64_t at,
+                      struct pp_workload *out)
 {
     const struct pp_piece *q = &j->pieces.piece[item];
     size_t first, n = sequences_of(j, q, &first);
     if (n == 1)
-        pp_slice_pairs(slices, total, at, q->length, out);
+        pp_slice_pairs(plan, total, at, q->length, out);
     for (size_t s = first; n > 1 && s < first + n; s++) {
         size_t length = j->in->docs.first[s + 1] - j->in->docs.first[s];
-        pp_slice_pairs(slices, total, at, (int64_t)length, out);
+        pp_slice_pairs(plan, total, at, (int64_t)length, out);
         at += (int64_t)pp_round_up(length, j->o->align);
     }
 }
@@ -150,8 +151,9 @@ struct pp_workload *pack_measure_bins(struct pack_job *j,
                                       const struct pp_stage_costs *c)
 {
     size_t n = j->bins.n_bins;
-    size_t slices = (size_t)j->in->manifest.graph.n_slices;
-    size_t counted = pp_step_counted(pp_manifest_plan(&j->in->manifest));
+    const struct pp_plan plan = pp_manifest_plan(&j->in->manifest);
+    size_t slices = (size_t)plan.graph->slices.n;
+    size_t counted = pp_step_counted(plan);
     struct pp_workload *loads = pp_calloc(n * slices, sizeof *loads);
     if (j->ranks) {
         measure_ranks(j, c, loads);
@@ -163,9 +165,9 @@ struct pp_workload *pack_measure_bins(struct pack_job *j,
         int64_t total = 0, at = 0;
         for (const uint32_t *i = item; i < end; i++)
             total += j->pieces.padded[*i];
-        pp_slice_tokens((int64_t)slices, total, loads + b * slices);
+        pp_slice_tokens(plan, total, loads + b * slices);
         for (; item < end; at += j->pieces.padded[*item++])
-            add_pairs(j, *item, (int64_t)slices, total, at, loads + b * slices);
+            add_pairs(j, *item, plan, total, at, loads + b * slices);
     }
     for (size_t e = 0; e < counted; e++)
         measure_items(j, e, loads);
@@ -189,7 +191,7 @@ static double dp_rank_time(const void *ctx, struct pp_action a)
     if (l->order)
         round = l->order[round];
     size_t b = (l->first + round * l->dp) % l->n_bins;
-    size_t part = b * (size_t)l->costs->plan.graph->n_slices + (size_t)a.slice;
+    size_t part = b * (size_t)l->costs->plan.graph->slices.n + (size_t)a.slice;
     return pp_stage_time(l->costs, a, l->sizes[part]);
 }
 

@@ -41,7 +41,7 @@ static void alloc_times(struct step_order *o)
 /* Fills the times of one microbatch, that of bin b. */
 static void set_times(struct step_order *o, size_t b, size_t microbatch)
 {
-    int n_slices = o->costs.plan.graph->n_slices;
+    int n_slices = o->costs.plan.graph->slices.n;
     double *op = o->op + 4 * o->slots * microbatch;
     double *message = o->message + o->slots * microbatch;
     for (int i = 0; i < (int)o->slots; i++) {
@@ -137,7 +137,7 @@ int pack_order(struct pack_job *j)
     o.rounds.n_rounds = (size_t)m->schedule.n_microbatches;
     o.rounds.dp = (size_t)m->mesh.dp;
     o.per_step = o.rounds.n_rounds * o.rounds.dp;
-    o.slots = (size_t)m->graph.n_stages * (size_t)m->graph.n_slices;
+    o.slots = (size_t)m->graph.n_stages * (size_t)m->graph.slices.n;
     if (o.per_step > j->bins.n_bins)
         return 0;
     tool_progress(j->t, "ordering %zu bins", j->bins.n_bins);

@@ -18,11 +18,11 @@ static int check_ranks(struct pack_job *j)
         return pp_fail(&j->t->err, PP_EXIT_INPUT,
                        "documents with images or audio cannot have ranks of "
                        "their own (--cp-sizes per-sequence)");
-    if (j->o->manifest_name && m->graph.n_slices > 1)
+    if (j->o->manifest_name && m->graph.slices.n > 1)
         return pp_fail(&j->t->err, PP_EXIT_INPUT,
                        "%s: the schedule divides microbatches in '%d' slices, "
                        "and --cp-sizes per-sequence needs one",
-                       j->o->manifest_name, m->graph.n_slices);
+                       j->o->manifest_name, m->graph.slices.n);
     if (!j->o->manifest_name || m->mesh.cp == j->o->mesh.cp)
         return 0;
     return pp_fail(&j->t->err, PP_EXIT_INPUT,

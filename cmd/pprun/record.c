@@ -20,7 +20,7 @@ enum { MOST_STEPS = 16, MOST_KEPT = 1 << 24 };
 static int profile_steps(const struct pp_job *j)
 {
     size_t step = (size_t)j->schedule->n_microbatches *
-                  (size_t)j->schedule->graph->n_slices * (size_t)j->accumulate *
+                  (size_t)j->schedule->graph->slices.n * (size_t)j->accumulate *
                   pp_model_n_units(j->model) * PP_N_LAYER_TIMES;
     size_t n = MOST_KEPT / step;
     return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
@@ -149,11 +149,9 @@ static int find_curves(const struct runner *p, const struct pp_record *r,
                        double begin, struct pass *s, struct pp_err *err)
 {
     int n = r->schedule->graph->n_rows, rc = 0;
-    struct pp_stage_bytes *sizes =
-        calloc((size_t)r->schedule->graph->n_stages, sizeof *sizes);
+    struct pp_stage_bytes *sizes = pp_job_sizes(&p->job, PP_PASS_TRAIN, err);
     if (!sizes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    pp_job_sizes(&p->job, PP_PASS_TRAIN, sizes);
+        return -1;
     for (int k = 0; k < n && !rc; k++) {
         const struct pp_row *row = &r->schedule->rows[k];
         const struct pp_span *spans = s->sim.rows[k].spans;
@@ -167,8 +165,6 @@ static int find_curves(const struct runner *p, const struct pp_record *r,
         pp_memory_finish(&m);
         if (rc)
             break;
-        pp_memory_timeline_scale(&s->slots[k],
-                                 1.0 / r->schedule->graph->n_slices);
         s->slots[k].at[0].time = s->bytes[k].at[0].time = begin;
     }
     free(sizes);

@@ -31,10 +31,10 @@ static void find_features(const struct pp_schedule *s, bool *split, bool *pairs)
         }
 }
 
-/* Returns the load of a stage in slots. */
-static struct pp_load slot_of(const struct pp_stage_node *n, int n_slices)
+/* Returns the load of a stage in slots: of the smallest slice, for a bound. */
+static struct pp_load slot_of(const struct pp_stage_node *n, double share)
 {
-    double slot = n->has_backward ? 1.0 / n_slices : 0;
+    double slot = n->has_backward ? share : 0;
     return n->frozen ? (struct pp_load){.f_to_i = slot}
                      : (struct pp_load){.f_to_w = slot};
 }
@@ -69,9 +69,13 @@ static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
     *load = pp_calloc((size_t)g->n_stages, sizeof **load);
     for (int r = 0; r < g->n_rows; r++)
         (*limit)[r] = o->memory ? ppsched_room(p, r) : slots;
+    int least = pp_slice_smallest(&g->slices);
+    double share = pp_slice_share(&g->slices, least, 1);
     for (int s = 0; s < g->n_stages; s++)
-        (*load)[s] = o->memory ? pp_load_of(&p->costs.sizes[s], &g->stages[s])
-                               : slot_of(&g->stages[s], g->n_slices);
+        (*load)[s] =
+            o->memory ? pp_load_of(pp_slice_bytes(g, p->costs.sizes, s, least),
+                                   &g->stages[s])
+                      : slot_of(&g->stages[s], share);
     *room = (struct pp_memory_limit){.limit = *limit, .load = *load};
 }
 
@@ -160,11 +164,11 @@ int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = s->graph;
-    if (g->n_slices > 1)
+    if (g->slices.n > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--offload: there are %d slices, whose keys and values "
                        "others read",
-                       g->n_slices);
+                       g->slices.n);
     double *load = pp_calloc((size_t)g->n_stages, sizeof *load);
     double *room = pp_calloc((size_t)g->n_rows, sizeof *room);
     for (int i = 0; i < g->n_stages; i++)

@@ -296,38 +296,47 @@ static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
     return pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows);
 }
 
+/* Returns the sizes of a stage for a slice of so many tokens. */
+static struct pp_stage_bytes sizes_of(const struct ppsched *p, int s,
+                                      size_t tokens)
+{
+    const struct ppsched_costs *c = &p->costs;
+    const struct pp_mesh *mesh = &p->manifest.mesh;
+    const struct stage_rows own = {pp_rank_rows(mesh, &c->backend, tokens),
+                                   pp_mesh_sharers(mesh)};
+    const struct stage_rows r =
+        generates(p, s) ? generated_rows(p, tokens) : own;
+    size_t copied =
+        pp_copied_keys(mesh, own.n, c->graph->slices.n > 1 ? c->max_seqlen : 0);
+    double act[PP_N_SAVED_BLOCKS];
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        act[k] = act_rate(p, s, k) * r.scale;
+    return (struct pp_stage_bytes){
+        .act_i = pp_bytes_of_rows(act[PP_SAVED_ACT_I], r.n),
+        .act_w = pp_bytes_of_rows(act[PP_SAVED_ACT_W], r.n),
+        .grad_w = pp_bytes_of_rows(act[PP_SAVED_GRAD_W], r.n),
+        .grad_layer = pp_bytes_of_rows(
+            largest_act_rate(p, s, PP_SAVED_GRAD_W) * r.scale, r.n),
+        .grad_keys = grad_keys_of(p, s, r.n),
+        .output = ppsched_trainer(p)->keeps_messages
+                      ? pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n)
+                      : 0,
+        .workspace = workspace_of(p, s, r, copied),
+        .weights = gathered_bytes(p, s),
+        .input = taken_bytes(p, s, r.n),
+        .parts = pp_plan_encoders(pp_manifest_plan(&p->manifest)) ==
+                 PP_MAX_ENCODERS};
+}
+
 static void set_sizes(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
-    size_t slices = (size_t)c->graph->n_slices;
-    size_t tokens = (c->max_tokens + slices - 1) / slices;
-    const struct stage_rows own = {
-        pp_rank_rows(&p->manifest.mesh, &c->backend, tokens),
-        pp_mesh_sharers(&p->manifest.mesh)};
-    size_t copied = pp_copied_keys(&p->manifest.mesh, own.n,
-                                   slices > 1 ? c->max_seqlen : 0);
-    for (int s = 0; s < c->graph->n_stages; s++) {
-        const struct stage_rows r =
-            generates(p, s) ? generated_rows(p, tokens) : own;
-        double act[PP_N_SAVED_BLOCKS];
-        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-            act[k] = act_rate(p, s, k) * r.scale;
-        c->sizes[s] = (struct pp_stage_bytes){
-            .act_i = pp_bytes_of_rows(act[PP_SAVED_ACT_I], r.n),
-            .act_w = pp_bytes_of_rows(act[PP_SAVED_ACT_W], r.n),
-            .grad_w = pp_bytes_of_rows(act[PP_SAVED_GRAD_W], r.n),
-            .grad_layer = pp_bytes_of_rows(
-                largest_act_rate(p, s, PP_SAVED_GRAD_W) * r.scale, r.n),
-            .grad_keys = grad_keys_of(p, s, r.n),
-            .output = ppsched_trainer(p)->keeps_messages
-                          ? pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n)
-                          : 0,
-            .workspace = workspace_of(p, s, r, copied),
-            .weights = gathered_bytes(p, s),
-            .input = taken_bytes(p, s, r.n),
-            .parts = pp_plan_encoders(pp_manifest_plan(&p->manifest)) ==
-                     PP_MAX_ENCODERS};
-    }
+    const struct pp_slices *slices = &c->graph->slices;
+    size_t grain = pp_mesh_slice_grain(&p->manifest.mesh);
+    for (int i = 0; i < c->graph->n_stages * slices->n; i++)
+        c->sizes[i] = sizes_of(
+            p, i / slices->n,
+            pp_slice_room(slices, c->max_tokens, grain, i % slices->n));
 }
 
 /* --- --comm, --reduce, --unshard and --copy --- */
@@ -347,7 +356,7 @@ static double given_time(const void *ctx, struct pp_action a)
     if (!m->message || !pp_is_send(a.op))
         return m->inner.time(m->inner.ctx, a);
     int boundary = a.stage < a.peer ? a.stage : a.peer;
-    return m->message[boundary] / m->n_slices;
+    return pp_slice_share(m->slices, a.slice, m->message[boundary]);
 }
 
 /* Parses the numbers between commas: one for all, or one for each of n. */
@@ -395,9 +404,11 @@ static int set_copies(struct ppsched *p)
         return tool_usage(p->tool, "--copy-rate: the stages have no seconds; "
                                    "give the time of a copy with --copy");
     c->given.copy = pp_calloc(n, sizeof *c->given.copy);
-    for (size_t s = 0; s < n; s++)
-        c->given.copy[s] =
-            (double)(c->sizes[s].act_i + c->sizes[s].act_w) * copy_seconds(p);
+    for (size_t s = 0; s < n; s++) {
+        const struct pp_stage_bytes *b =
+            pp_slice_bytes(c->graph, c->sizes, (int)s, 0);
+        c->given.copy[s] = (double)(b->act_i + b->act_w) * copy_seconds(p);
+    }
     return 0;
 }
 
@@ -416,7 +427,7 @@ static int init_given(struct ppsched *p)
         return -1;
     for (size_t s = 0; o->reduce && s < stages; s++)
         p->costs.step.made[s].longer = 0;
-    m->n_slices = p->manifest.graph.n_slices;
+    m->slices = &p->manifest.graph.slices;
     m->inner = p->costs.costs;
     p->costs.costs.time = given_time;
     p->costs.costs.ctx = m;
@@ -431,7 +442,8 @@ static int init(struct ppsched *p)
     c->stages = p->manifest.stages;
     pp_step_init(&c->step, pp_manifest_plan(&p->manifest),
                  p->schedule->n_microbatches);
-    c->sizes = pp_calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
+    c->sizes = pp_calloc((size_t)(c->graph->n_stages * c->graph->slices.n),
+                         sizeof *c->sizes);
     for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].costs.out_bytes > 0 ||
                     c->stages[s].costs.act_bytes[PP_SAVED_ACT_W] > 0;

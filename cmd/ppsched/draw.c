@@ -96,7 +96,6 @@ static int find_curves(struct ppsched *p, struct ppsched_view *v)
                                  &v->slots[r]);
         if (v->bytes && find_bytes(p, r, v->sim.rows, &v->bytes[r]))
             return -1;
-        pp_memory_timeline_scale(&v->slots[r], 1.0 / s->graph->n_slices);
         if (v->limit)
             v->limit[r] = limit_of(p, r);
     }

@@ -82,7 +82,7 @@ static int parse(struct ppsched *p, bool has_manifest, const char *text,
     if (p->faults.n > 0)
         return ppsched_refuse_faults(p, false);
     p->schedule = &p->import.schedule;
-    p->manifest.graph.n_slices = p->import.graph.n_slices;
+    p->manifest.graph.slices.n = p->import.graph.slices.n;
     return has_manifest ? 0 : set_stages(p, err);
 }
 

@@ -19,7 +19,8 @@ static void tell_place(const struct ppsched *p, int rank, size_t place,
 
 double ppsched_slots(const struct ppsched *p, int rank)
 {
-    return (double)pp_row_slots(p->schedule, rank) / p->manifest.graph.n_slices;
+    size_t place;
+    return pp_row_peak(p->schedule, rank, &place);
 }
 
 static int refuse_slots(struct ppsched *p, int rank, double slots)
@@ -248,10 +249,11 @@ size_t ppsched_fixed_bytes(const struct ppsched *p, const struct pp_schedule *s,
 double ppsched_room(const struct ppsched *p, int rank)
 {
     size_t workspace = 0;
-    for (int s = 0; s < p->manifest.graph.n_stages; s++)
-        if (p->manifest.graph.stages[s].row == rank &&
-            p->costs.sizes[s].workspace > workspace)
-            workspace = p->costs.sizes[s].workspace;
+    const struct pp_graph *g = &p->manifest.graph;
+    for (int i = 0; i < g->n_stages * g->slices.n; i++)
+        if (g->stages[i / g->slices.n].row == rank &&
+            p->costs.sizes[i].workspace > workspace)
+            workspace = p->costs.sizes[i].workspace;
     return (double)p->options.memory -
            (double)ppsched_fixed_bytes(p, p->schedule, rank) -
            (double)workspace;

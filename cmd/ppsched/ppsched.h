@@ -101,7 +101,7 @@ struct ppsched_given {
     double *reduce;  /* by stage, or NULL */
     double *unshard; /* the same */
     double *copy;    /* the same */
-    int n_slices;
+    const struct pp_slices *slices;
 };
 
 /* The costs of actions, the memory of stages, and their sources. */
@@ -117,8 +117,8 @@ struct ppsched_costs {
     struct pp_plan_data data;      /* of the data, or the manifest's */
     struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
-    struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
-                                     slice */
+    struct pp_stage_bytes *sizes; /* of the slices of stages
+                                     (pp_slice_bytes) */
     struct ppsched_given given;
     const struct pp_precision *precision;
 };

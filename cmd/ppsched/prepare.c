@@ -59,12 +59,12 @@ static int check_recompute(struct ppsched *p)
 {
     const struct pp_manifest *m = &p->manifest;
     for (int s = 0; m->stages && s < m->graph.n_stages; s++)
-        if (m->graph.n_slices > 1 && (m->stages[s].recompute & PP_AGAIN_QKV))
+        if (m->graph.slices.n > 1 && (m->stages[s].recompute & PP_AGAIN_QKV))
             return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                            "%d slices: stage %d recomputes keys and values, so "
                            "it keeps none for later slices; use "
                            "ppsplit --recompute selective",
-                           m->graph.n_slices, s);
+                           m->graph.slices.n, s);
     return 0;
 }
 
@@ -76,7 +76,7 @@ static int build(struct ppsched *p)
     struct pp_err *err = &p->tool->err;
     struct pp_graph *g = &p->manifest.graph;
     int slices = o->slices || !kind ? o->slices : kind->slices;
-    g->n_slices = slices ? slices : 1;
+    g->slices.n = slices ? slices : 1;
     /* A time of reductions implies replicas, also without a mesh, and one of
      * gatherings implies divided weights. */
     g->replicas |= o->reduce != NULL;
@@ -84,11 +84,11 @@ static int build(struct ppsched *p)
         g->resident = INT_MAX;
     if (check_recompute(p))
         return -1;
-    if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)
+    if ((int64_t)g->n_stages * g->slices.n > MAX_CELLS / o->n_microbatches)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d stages, %d microbatches and %d slices make more "
                        "than %d forwards, the limit of a plan",
-                       g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
+                       g->n_stages, o->n_microbatches, g->slices.n, MAX_CELLS);
     const struct pp_trainer_order order = {
         .kind = o->kind, .slices = slices, .copies = g->n_copies > 1};
     if (pp_trainer_check_order(ppsched_trainer(p), &order, err))

@@ -20,7 +20,7 @@ static int check_plan(const struct ppsched *p)
     } refusals[] = {
         {m->graph.n_copies > 1, "the plan has copies of the weights already"},
         {m->mesh.dp < 2, "there are no data-parallel ranks to take its work"},
-        {m->graph.n_slices > 1, "the plan has slices"},
+        {m->graph.slices.n > 1, "the plan has slices"},
         {m->n_components > 0, "the plan has components"},
         {m->mesh.cp > 1, "the plan has context-parallel ranks"},
         {m->mesh.ep > 1, "data-parallel ranks divide the experts"},

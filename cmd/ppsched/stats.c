@@ -31,8 +31,8 @@ static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
     pp_json_int(w, "microbatches", s->n_microbatches);
     if (s->graph->n_copies > 1)
         pp_json_int(w, "copies", s->graph->n_copies);
-    if (s->graph->n_slices > 1)
-        pp_json_int(w, "slices", s->graph->n_slices);
+    if (s->graph->slices.n > 1)
+        pp_json_int(w, "slices", s->graph->slices.n);
     pp_json_bool(w, "canonical", pp_schedule_is_canonical(s));
     pp_json_string(w, "time",
                    p->costs.literal                   ? "units"
@@ -44,7 +44,7 @@ static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
 static double step_tokens(const struct ppsched *p)
 {
     size_t n = (size_t)p->schedule->n_microbatches *
-               (size_t)p->schedule->graph->n_slices;
+               (size_t)p->schedule->graph->slices.n;
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += p->costs.step.loads[i].of[PP_LANGUAGE].tokens;

@@ -302,7 +302,7 @@ static int print_manifest(struct split_job *j, FILE *f)
             ? -1
             : 0;
     if (rc == 0) {
-        m.graph.n_slices = j->p.plan.run.graph.n_slices;
+        m.graph.slices.n = j->p.plan.run.graph.slices.n;
         planner_say_runs(&j->p, &m);
         rc = say_matches(j, &m, err);
     }

@@ -160,12 +160,12 @@ static int check_slices(const struct runner *p)
 {
     const struct pp_schedule *s = &p->manifest.schedule;
     for (int r = 0; r < s->graph->n_rows; r++) {
-        struct pp_action before = {.slice = (int16_t)(s->graph->n_slices - 1)};
+        struct pp_action before = {.slice = (int16_t)(s->graph->slices.n - 1)};
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (a.op != PP_F || s->graph->stages[a.stage].n_outputs > 0)
                 continue;
-            if (a.slice == 0 ? before.slice + 1 < s->graph->n_slices
+            if (a.slice == 0 ? before.slice + 1 < s->graph->slices.n
                              : a.microbatch != before.microbatch)
                 return pp_fail(
                     &p->tool->err, PP_EXIT_INPUT,

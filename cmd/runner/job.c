@@ -86,11 +86,11 @@ static int check_router(const struct runner *p)
                        "/model/architecture: '%s' has no experts, so %s has no "
                        "effect",
                        p->manifest.model.architecture, name);
-    return has_losses && p->manifest.graph.n_slices > 1
+    return has_losses && p->manifest.graph.slices.n > 1
                ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
                          "/schedule/slices: '%d', but %s counts the tokens of "
                          "whole microbatches; take a schedule without slices",
-                         p->manifest.graph.n_slices, loss)
+                         p->manifest.graph.slices.n, loss)
                : 0;
 }
 

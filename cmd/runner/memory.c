@@ -240,15 +240,17 @@ static void print_beside(const struct runner *p,
 /* Returns the seconds of a copy of each stage, by the profile. */
 static double *copy_times(const struct runner *p)
 {
-    size_t n = (size_t)p->job.schedule->graph->n_stages;
+    const struct pp_graph *g = p->job.schedule->graph;
     struct pp_stage_bytes *sizes =
-        pp_try_calloc(n, sizeof *sizes, &p->tool->err);
-    double *copy = sizes ? pp_try_calloc(n, sizeof *copy, &p->tool->err) : NULL;
-    if (copy)
-        pp_job_sizes(&p->job, PP_PASS_TRAIN, sizes);
-    for (size_t s = 0; copy && s < n; s++)
-        copy[s] = (double)(sizes[s].act_i + sizes[s].act_w) *
+        pp_job_sizes(&p->job, PP_PASS_TRAIN, &p->tool->err);
+    double *copy =
+        sizes ? pp_try_calloc((size_t)g->n_stages, sizeof *copy, &p->tool->err)
+              : NULL;
+    for (int s = 0; copy && s < g->n_stages; s++) {
+        const struct pp_stage_bytes *b = pp_slice_bytes(g, sizes, s, 0);
+        copy[s] = (double)(b->act_i + b->act_w) *
                   p->manifest.profile.copy_seconds_per_byte;
+    }
     free(sizes);
     return copy;
 }

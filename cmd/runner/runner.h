@@ -256,7 +256,7 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
 /* Returns the name of what the schedule's slots hold, in the plural. */
 static inline const char *runner_slots(const struct pp_graph *g)
 {
-    return g->n_slices > 1 ? "slices of microbatches" : "microbatches";
+    return g->slices.n > 1 ? "slices of microbatches" : "microbatches";
 }
 
 /* --replay-routing and --record-routing (routing.c). open reads the file

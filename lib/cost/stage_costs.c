@@ -398,11 +398,14 @@ void pp_stage_made(const struct pp_stage_costs *c, int stage,
     }
 }
 
-void pp_slice_tokens(int64_t n, int64_t total, struct pp_workload *slices)
+void pp_slice_tokens(struct pp_plan p, int64_t total,
+                     struct pp_workload *slices)
 {
-    for (int64_t q = 0; q < n; q++)
+    for (int q = 0; q < p.graph->slices.n; q++)
         slices[q] =
-            pp_workload_of((double)(total * (q + 1) / n - total * q / n), 0);
+            pp_workload_of((double)(pp_plan_slice_begin(p, total, q + 1) -
+                                    pp_plan_slice_begin(p, total, q)),
+                           0);
 }
 
 size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
@@ -422,12 +425,13 @@ size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
     return slowest;
 }
 
-void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
+void pp_slice_pairs(struct pp_plan p, int64_t total, int64_t at, int64_t length,
                     struct pp_workload *slices)
 {
     int64_t end = at + length;
-    for (int64_t q = 0; q < n; q++) {
-        int64_t from = total * q / n, to = total * (q + 1) / n;
+    for (int q = 0; q < p.graph->slices.n; q++) {
+        int64_t from = pp_plan_slice_begin(p, total, q);
+        int64_t to = pp_plan_slice_begin(p, total, q + 1);
         from = (from > at ? from : at) - at;
         to = (to < end ? to : end) - at;
         for (size_t k = 0; from < to && k <= PP_LANGUAGE; k++)

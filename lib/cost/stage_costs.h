@@ -60,19 +60,28 @@ double pp_stage_copied(const struct pp_stage_costs *c, int stage);
 void pp_stage_made(const struct pp_stage_costs *c, int stage,
                    struct pp_workload l, struct pp_made *made);
 
-/* Sets the tokens of each of n slices of a microbatch of total tokens, padding
- * included, without pairs. They differ by at most one. */
-void pp_slice_tokens(int64_t n, int64_t total, struct pp_workload *slices);
+/* Returns the first token of slice q of a plan's microbatch of so many. */
+static inline int64_t pp_plan_slice_begin(struct pp_plan p, int64_t tokens,
+                                          int q)
+{
+    return (int64_t)pp_slice_begin(&p.graph->slices, (size_t)tokens,
+                                   pp_mesh_slice_grain(p.mesh), q);
+}
+
+/* Sets the tokens of each slice of a microbatch of total tokens, padding
+ * included, without pairs. */
+void pp_slice_tokens(struct pp_plan p, int64_t total,
+                     struct pp_workload *slices);
 
 /* Returns the number of the slowest of n context-parallel ranks with so many
  * tokens and attended pairs: that whose forward takes longest. */
 size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
                         const double *pairs, size_t n);
 
-/* Adds the attended pairs of one sequence to n slices. The sequence
- * starts at token at of a microbatch of total tokens in n slices. A token
- * attends to itself and to the tokens before it. */
-void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
+/* Adds the attended pairs of one sequence to the slices. The sequence starts at
+ * token at of a microbatch of total tokens. A token attends to itself and to
+ * the tokens before it. */
+void pp_slice_pairs(struct pp_plan p, int64_t total, int64_t at, int64_t length,
                     struct pp_workload *slices);
 
 /* Returns the operations of forward and backward through all units: per token,

@@ -13,7 +13,7 @@
 
 void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches)
 {
-    size_t parts = (size_t)n_microbatches * (size_t)p.graph->n_slices;
+    size_t parts = (size_t)n_microbatches * (size_t)p.graph->slices.n;
     *x = (struct pp_step){.costs = {.plan = p},
                           .loads = pp_calloc(parts, sizeof *x->loads)};
     pp_stage_costs_init(&x->costs, p);
@@ -22,17 +22,20 @@ void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches)
 void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,
                     int n_microbatches)
 {
-    int64_t slices = x->costs.plan.graph->n_slices;
-    for (int64_t k = 0; k < n_microbatches * slices; k++) {
+    const struct pp_plan p = x->costs.plan;
+    int slices = p.graph->slices.n;
+    for (int k = 0; k < n_microbatches * slices; k++) {
         const struct pp_default_microbatch_part part =
-            pp_default_microbatch_slice(mb, k % slices, slices);
+            pp_default_microbatch_part(
+                mb, pp_plan_slice_begin(p, mb->tokens, k % slices),
+                pp_plan_slice_begin(p, mb->tokens, k % slices + 1));
         x->loads[k] = pp_workload_of(part.tokens, part.pairs);
     }
 }
 
 size_t pp_step_counted(struct pp_plan p)
 {
-    return p.graph->n_slices == 1 ? pp_plan_counted(p) : 0;
+    return p.graph->slices.n == 1 ? pp_plan_counted(p) : 0;
 }
 
 /* Measures microbatch k, whose sequences have ranks of their own. */
@@ -73,7 +76,7 @@ void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
                      int n_microbatches)
 {
     const struct pp_plan p = x->costs.plan;
-    int64_t slices = p.graph->n_slices;
+    int64_t slices = p.graph->slices.n;
     /* Microbatch k of a step goes to data-parallel rank k mod dp. */
     size_t dp = (size_t)p.mesh->dp;
     size_t first = (size_t)(step - 1) * (size_t)n_microbatches * dp;
@@ -85,9 +88,9 @@ void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
             measure_ranks(x, &bin, k);
             continue;
         }
-        pp_slice_tokens(slices, bin.tokens, &x->loads[k * slices]);
+        pp_slice_tokens(p, bin.tokens, &x->loads[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
-            pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
+            pp_slice_pairs(p, bin.tokens, bin.cu_seqlens_padded[i],
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
                            &x->loads[k * slices]);
         measure_items(x, data, place, (size_t)k);
@@ -103,7 +106,7 @@ double pp_step_action(const void *ctx, struct pp_action a)
         return x->copy ? x->copy[a.stage] : 0;
     if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
-    size_t part = (size_t)a.microbatch * (size_t)x->costs.plan.graph->n_slices +
+    size_t part = (size_t)a.microbatch * (size_t)x->costs.plan.graph->slices.n +
                   (size_t)a.slice;
     return pp_stage_time(&x->costs, a, x->loads[part]);
 }

@@ -109,7 +109,8 @@ static int check_plans(const struct pp_manifest *m, const struct pp_manifest *g,
  * assumes. */
 static struct pp_default_microbatch_part load_of(const struct pp_manifest *m)
 {
-    return m->has_microbatch ? pp_default_microbatch_slice(&m->microbatch, 0, 1)
+    return m->has_microbatch ? pp_default_microbatch_part(&m->microbatch, 0,
+                                                          m->microbatch.tokens)
                              : (struct pp_default_microbatch_part){1, 1};
 }
 

@@ -30,7 +30,7 @@ static int check_range(const struct pp_value *row, const struct pp_schedule *s,
 {
     int last = s->graph->n_stages - 1;
     bool stage = a.stage > last || a.peer > last;
-    bool slice = a.slice >= s->graph->n_slices;
+    bool slice = a.slice >= s->graph->slices.n;
     if (!stage && !slice && a.microbatch < s->n_microbatches)
         return 0;
     char text[PP_ACTION_TEXT];
@@ -43,7 +43,7 @@ static int check_range(const struct pp_value *row, const struct pp_schedule *s,
     if (slice)
         return pp_value_fail(row,
                              "action %zu: '%s' is beyond the last slice, %d", i,
-                             text, s->graph->n_slices - 1);
+                             text, s->graph->slices.n - 1);
     return pp_value_fail(row,
                          "action %zu: '%s' is beyond the last microbatch, "
                          "%d",
@@ -111,7 +111,7 @@ int pp_read_schedule_section(const struct pp_value *at, void *manifest)
         return pp_value_fail(at, "there are no stages to schedule");
     if (check_slices(at, given.slices, m))
         return -1;
-    m->graph.n_slices = given.slices;
+    m->graph.slices.n = given.slices;
     pp_schedule_init(&m->schedule, &m->graph, given.kind, given.n_microbatches);
     m->schedule.channel_depth = given.channel_depth;
     if (read_rows(at, &m->schedule))
@@ -124,7 +124,7 @@ json_t *pp_write_schedule_section(const struct pp_schedule *s,
                                   struct pp_err *err)
 {
     const struct settings settings = {s->kind, s->n_microbatches,
-                                      s->graph->n_slices, s->channel_depth};
+                                      s->graph->slices.n, s->channel_depth};
     json_t *o = pp_fields_write(pp_schedule_fields, &settings, err);
     json_t *actions = json_array();
     for (int r = 0; r < s->graph->n_rows; r++) {

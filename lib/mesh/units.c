@@ -232,11 +232,11 @@ void pp_mesh_units(struct pp_mesh_classes *c, const struct pp_split_request *q,
 {
     const struct pp_estimate x = estimate_of(q);
     const struct pp_default_microbatch_part part =
-        pp_default_microbatch_slice(&q->microbatch, 0, 1);
+        pp_default_microbatch_part(&q->microbatch, 0, q->microbatch.tokens);
     struct pp_graph g = {.n_rows = 1,
                          .stages = c->nodes,
                          .n_copies = 1,
-                         .n_slices = 1,
+                         .slices = {.n = 1},
                          .tied = {-1, -1},
                          .replicas = pp_mesh_replicas(&q->shard.mesh) > 1,
                          .resident = pp_split_trainer(q) == pp_trainers

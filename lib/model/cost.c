@@ -299,10 +299,9 @@ static double pairs_before(const struct pp_default_microbatch *mb, int64_t n)
 }
 
 struct pp_default_microbatch_part
-pp_default_microbatch_slice(const struct pp_default_microbatch *mb, int64_t q,
-                            int64_t n)
+pp_default_microbatch_part(const struct pp_default_microbatch *mb, int64_t from,
+                           int64_t to)
 {
-    int64_t from = mb->tokens * q / n, to = mb->tokens * (q + 1) / n;
     double scale = (double)mb->tokens * ((double)mb->seq_len + 1) / 2 /
                    pairs_before(mb, mb->tokens);
     return (struct pp_default_microbatch_part){

@@ -177,14 +177,14 @@ struct pp_default_microbatch {
 /* Returns a microbatch of one sequence. */
 struct pp_default_microbatch pp_default_microbatch_of(int64_t seq_len);
 
-/* Returns the tokens and attended pairs of slice q of n. Slices differ by at
- * most one token. The pairs are scaled: a token of the microbatch has
- * (seq_len + 1) / 2 on average, even if its last sequence is shorter. */
+/* Returns the tokens of a range, and the pairs that they attend to. The pairs
+ * are scaled: a token of the microbatch has (seq_len + 1) / 2 on average, even
+ * if its last sequence is shorter. */
 struct pp_default_microbatch_part {
     double tokens, pairs;
 };
 struct pp_default_microbatch_part
-pp_default_microbatch_slice(const struct pp_default_microbatch *mb, int64_t q,
-                            int64_t n);
+pp_default_microbatch_part(const struct pp_default_microbatch *mb, int64_t from,
+                           int64_t to);
 
 #endif

@@ -234,4 +234,12 @@ static inline int pp_mesh_sharers(const struct pp_mesh *x)
     return x->tp * x->cp;
 }
 
+/* Returns the rows of a microbatch that slices do not divide: tensor-parallel
+ * ranks have as many of a slice each, and so have the two chunks of every
+ * context-parallel rank. */
+static inline size_t pp_mesh_slice_grain(const struct pp_mesh *x)
+{
+    return (size_t)x->tp * (x->cp > 1 ? 2 * (size_t)x->cp : 1);
+}
+
 #endif

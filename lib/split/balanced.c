@@ -90,7 +90,7 @@ struct merged {
 static void merge_atom(const struct pp_split_run *run, struct merged *x,
                        size_t k, size_t i, size_t end)
 {
-    size_t slices = (size_t)run->graph.n_slices;
+    size_t slices = (size_t)run->graph.slices.n;
     x->messages[k] = run->step.messages[end - 1];
     x->message_bytes[k] = run->message_bytes[end - 1];
     for (; i < end; i++) {
@@ -109,7 +109,7 @@ static void merge_atoms(struct pp_split_run *run, struct merged *x,
 {
     const struct pp_split_atoms *a = &run->atoms;
     struct pp_arena *arena = &run->arena;
-    size_t slices = (size_t)run->graph.n_slices;
+    size_t slices = (size_t)run->graph.slices.n;
     x->times = pp_arena_alloc(arena, a->n * slices, sizeof *x->times);
     x->messages = pp_arena_alloc(arena, a->n, sizeof *x->messages);
     x->message_bytes = pp_arena_alloc(arena, a->n, sizeof *x->message_bytes);

@@ -62,7 +62,7 @@ static double step_time(void *ctx, const int *levels)
 static size_t n_levels(const struct pp_split_run *run)
 {
     size_t n = 0;
-    while (n < PP_N_RECOMPUTES && (run->graph.n_slices < 2 ||
+    while (n < PP_N_RECOMPUTES && (run->graph.slices.n < 2 ||
                                    !(pp_recompute_levels[n] & PP_AGAIN_QKV)))
         n++;
     return n;

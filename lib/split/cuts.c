@@ -47,11 +47,11 @@ static void init_units(struct pp_cuts *x)
 void pp_cuts_init(struct pp_cuts *x, const struct pp_split_step *p, size_t most)
 {
     const struct pp_graph *g = p->makespan->graph;
-    size_t cells = (size_t)g->n_stages * (size_t)g->n_slices;
+    size_t cells = (size_t)g->n_stages * (size_t)g->slices.n;
     *x = (struct pp_cuts){.problem = p,
                           .n_units = p->n_units,
                           .n_stages = (size_t)(g->n_stages / g->n_copies),
-                          .width = PP_N_TIMES * (size_t)g->n_slices,
+                          .width = PP_N_TIMES * (size_t)g->slices.n,
                           .most = most};
     x->before = pp_calloc(p->n_units + 1, x->width * sizeof *x->before);
     x->message = pp_calloc(p->n_units + 1, sizeof *x->message);
@@ -75,7 +75,7 @@ static double speed_of(const struct pp_cuts *x, int stage)
 static void set_stage_times(struct pp_cuts *x, const size_t *bounds)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
-    size_t slices = (size_t)g->n_slices;
+    size_t slices = (size_t)g->slices.n;
     for (int s = 0; s < g->n_stages; s++) {
         size_t o = (size_t)pp_original(g, s), at = (size_t)s * slices;
         const double *from = &x->before[bounds[o] * x->width];
@@ -101,7 +101,7 @@ double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
 double *pp_cuts_next(struct pp_cuts *x)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
-    size_t slices = (size_t)g->n_slices, row = x->width + 1;
+    size_t slices = (size_t)g->slices.n, row = x->width + 1;
     double *cut = &x->weights[x->n * x->n_stages * row];
     memset(cut, 0, x->n_stages * row * sizeof *cut);
     for (int s = 0; s < g->n_stages; s++) {

@@ -256,7 +256,7 @@ void pp_split_describe(const struct pp_split_plan *plan, struct pp_arena *a,
         .profile = q->profile,
         .machine = q->machine};
     d->mesh.pp = plan->graph.n_rows;
-    d->graph.n_slices = plan->run.graph.n_slices;
+    d->graph.slices.n = plan->run.graph.slices.n;
     d->graph.replicas = pp_mesh_replicas(x) > 1;
     d->graph.tied[0] = d->graph.tied[1] = -1;
     enum pp_recompute used[PP_MOST_MODES];

@@ -55,13 +55,13 @@ static void share_work(struct pp_cuts *x, struct free_units units,
     for (size_t i = 0; i + 1 < x->n_units; i++)
         cheapest = fmin(cheapest, x->message[i]);
     for (int s = 0; s < g->n_stages; s++) {
-        size_t at = (size_t)(s * g->n_slices), o = (size_t)pp_original(g, s);
+        size_t at = (size_t)(s * g->slices.n), o = (size_t)pp_original(g, s);
         double share = factor[o] / (double)x->n_stages;
         for (size_t k = 0; k < x->width; k++)
             x->times.slice[at + k / PP_N_TIMES][k % PP_N_TIMES] =
                 share * (last[k] - first[k]) + (o == 0 ? first[k] : 0) +
                 (o == x->n_stages - 1 ? all[k] - last[k] : 0);
-        for (size_t q = 0; q < (size_t)g->n_slices; q++)
+        for (size_t q = 0; q < (size_t)g->slices.n; q++)
             x->times.message[at + q] = cheapest;
     }
 }

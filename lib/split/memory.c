@@ -220,7 +220,7 @@ static void list_stages(struct pp_split_memory *m, int *place)
 
 static void read_ranks(struct pp_split_memory *m, const struct pp_schedule *s)
 {
-    size_t n = (size_t)m->graph->n_stages;
+    size_t n = (size_t)(m->graph->n_stages * m->graph->slices.n);
     int *place = pp_calloc(n, sizeof *place);
     struct pp_stage_bytes *ones = pp_calloc(n, sizeof *ones);
     for (size_t i = 0; i < n; i++)

@@ -45,7 +45,7 @@ static void count_live(struct pp_split_plan *plan)
         }
     }
     for (int s = 0; s < run->graph.n_stages; s++)
-        plan->stages[s].live = (double)most[s] / run->graph.n_slices;
+        plan->stages[s].live = (double)most[s] / run->graph.slices.n;
     free(live);
     free(most);
 }
@@ -54,7 +54,7 @@ static void count_live(struct pp_split_plan *plan)
 static double compute_time(const struct pp_split_plan *plan, struct pp_action a)
 {
     const struct pp_split_run *run = &plan->run;
-    size_t slices = (size_t)run->graph.n_slices;
+    size_t slices = (size_t)run->graph.slices.n;
     int time =
         pp_time_of((enum pp_op)a.op, run->graph.stages[a.stage].input_grad);
     double sum = 0;
@@ -253,7 +253,7 @@ int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
     if (pp_split_check_meshes(q, err) || pp_split_run_init(run, q, err))
         return -1;
     plan->graph = run->graph;
-    plan->graph.n_slices = 1;
+    plan->graph.slices.n = 1;
     plan->bounds =
         pp_arena_alloc(&run->arena, run->n_stages + 1, sizeof *plan->bounds);
     /* The split was found with a backward of every stage, whose times are 0

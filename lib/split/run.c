@@ -122,8 +122,8 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
                          &order, err) ||
         pp_split_graph(run, err) || check_slices(run, err))
         return -1;
-    run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
-    if (q->search_order && (run->graph.n_copies > 1 || run->graph.n_slices > 1))
+    run->graph.slices.n = run->kind->slices ? run->kind->slices : 1;
+    if (q->search_order && (run->graph.n_copies > 1 || run->graph.slices.n > 1))
         return pp_fail(err, PP_EXIT_INPUT,
                        "auto orders whole sequences on one copy of the "
                        "weights, not slices or copies");
@@ -133,7 +133,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     for (size_t k = 0; q->encoders && k + 1 < run->n_parts; k++)
         if (!run->graph.resident)
             run->graph.resident = pp_mesh_resident(&q->encoders[k]);
-    if ((int64_t)run->graph.n_stages * run->graph.n_slices >
+    if ((int64_t)run->graph.n_stages * run->graph.slices.n >
         MAX_CELLS / run->n_microbatches) {
         if (q->kind || q->search_order || q->speeds || q->recompute_auto)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -424,9 +424,10 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
 void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
                         struct pp_stage_bytes *sizes)
 {
+    int slices = run->graph.slices.n;
     for (int s = 0; s < run->graph.n_stages; s++) {
         int o = pp_original(&run->graph, s);
-        struct pp_stage_bytes *x = &sizes[s];
+        struct pp_stage_bytes *x = &sizes[s * slices];
         *x = (struct pp_stage_bytes){0};
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
             x->output = pp_size_of(run->message_bytes[bounds[o + 1] - 1]);
@@ -441,14 +442,16 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
             x->weights += pp_size_of(b[PP_UNIT_WHOLE]);
         }
         x->workspace += pp_split_held(run, bounds[o], bounds[o + 1]);
+        for (int q = 1; q < slices; q++)
+            x[q] = *x;
     }
 }
 
 int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
                          int rank, struct pp_memory *m, struct pp_err *err)
 {
-    struct pp_stage_bytes *sizes =
-        pp_calloc((size_t)run->graph.n_stages, sizeof *sizes);
+    struct pp_stage_bytes *sizes = pp_calloc(
+        (size_t)(run->graph.n_stages * run->graph.slices.n), sizeof *sizes);
     pp_split_run_sizes(run, bounds, sizes);
     int rc = pp_memory_plan(&run->lowered, rank, sizes, m, err);
     free(sizes);

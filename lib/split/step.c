@@ -30,7 +30,7 @@ enum { MAX_LOWERED = 8 };
 static size_t n_generated(const struct pp_makespan *m)
 {
     const struct pp_graph *g = m->graph;
-    size_t width = PP_N_TIMES * (size_t)g->n_slices;
+    size_t width = PP_N_TIMES * (size_t)g->slices.n;
     size_t cells = (size_t)g->n_stages * (width + 1);
     return pp_least(3 * (size_t)g->n_rows + MEANS, MAX_GENERATED_CELLS / cells);
 }

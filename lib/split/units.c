@@ -61,13 +61,17 @@ static void set_cost(struct pp_split_run *run, size_t i)
 static void set_times(struct pp_split_run *run, size_t i)
 {
     const struct pp_cost_source x = cost_source(run->request);
-    int64_t n = run->graph.n_slices;
-    for (int64_t q = 0; q < n; q++) {
-        struct pp_default_microbatch_part part =
-            pp_default_microbatch_slice(&run->request->microbatch, q, n);
+    const struct pp_default_microbatch *mb = &run->request->microbatch;
+    const struct pp_slices *slices = &run->graph.slices;
+    size_t n = (size_t)slices->n, all = (size_t)mb->tokens;
+    size_t grain = pp_mesh_slice_grain(&x.shard->mesh);
+    for (int q = 0; q < slices->n; q++) {
+        struct pp_default_microbatch_part part = pp_default_microbatch_part(
+            mb, (int64_t)pp_slice_begin(slices, all, grain, q),
+            (int64_t)pp_slice_begin(slices, all, grain, q + 1));
         struct pp_cost c =
             pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
-        double *t = run->times[i * (size_t)n + (size_t)q];
+        double *t = run->times[i * n + (size_t)q];
         t[PP_TIME_F] = c.forward;
         t[PP_TIME_I] = c.input_grad;
         t[PP_TIME_W] = c.weight_grad;
@@ -78,9 +82,11 @@ static void set_times(struct pp_split_run *run, size_t i)
 size_t pp_split_rows(const struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
-    int64_t n = run->graph.n_slices;
-    return pp_rank_rows(&q->shard.mesh, &run->backend,
-                        (size_t)((q->microbatch.tokens + n - 1) / n));
+    const struct pp_mesh *x = &q->shard.mesh;
+    return pp_rank_rows(x, &run->backend,
+                        pp_slice_room(&run->graph.slices,
+                                      (size_t)q->microbatch.tokens,
+                                      pp_mesh_slice_grain(x), 0));
 }
 
 static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
@@ -92,7 +98,7 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
                                    run->modes[i], &run->backend);
     size_t rows = pp_split_rows(run);
     size_t context =
-        run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
+        run->graph.slices.n > 1 ? (size_t)q->microbatch.seq_len : 0;
     return pp_unit_bytes(&rates, rows,
                          pp_copied_keys(&q->shard.mesh, rows, context));
 }
@@ -126,7 +132,7 @@ static void set_state(struct pp_split_run *run, size_t i)
 
 static size_t n_slices(const struct pp_split_run *run)
 {
-    return run->simulated ? (size_t)run->graph.n_slices : 0;
+    return run->simulated ? (size_t)run->graph.slices.n : 0;
 }
 
 /* Computes the unit in the mode that it has. */

@@ -46,7 +46,7 @@ static size_t random_place(const struct pp_row *list, struct dice *d,
 __attribute__((unused)) static int add_copies(struct fixture *f, struct dice *d)
 {
     int n = 0;
-    for (int r = 0; r < f->s.graph->n_rows && f->s.graph->n_slices == 1; r++) {
+    for (int r = 0; r < f->s.graph->n_rows && f->s.graph->slices.n == 1; r++) {
         struct pp_row *list = &f->s.rows[r];
         for (size_t i = 0; i < list->n; i++) {
             struct pp_action a = list->actions[i];

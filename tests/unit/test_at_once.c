@@ -79,7 +79,7 @@ static void kind(const char *name, int p, int c, enum pp_placement placement,
     bool same = true;
     int n, last;
     chain(&f, p, c, placement);
-    f.graph.n_slices = slices;
+    f.graph.slices.n = slices;
     const struct pp_kind *k = pp_kind_find(name);
     pp_schedule_init(&f.s, &f.graph, k->name, m);
     if (pp_kind_emit(k, &f.s, &o, &f.err) || pp_lower(&f.s, &f.err))

@@ -52,7 +52,7 @@ static void test_ranks(const struct pp_packed *p)
     struct pp_host_microbatch host;
     struct pp_err err = {0};
     ok(!pp_batch_init(&b, NULL, 8, 10, false, &err) &&
-           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 0},
+           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, {1}, true, 2, 0},
                           &host, &err),
        "views the rows of the first rank");
     is_int((long long)host.of.tokens, 4, "a rank has half of the rows");
@@ -65,7 +65,7 @@ static void test_ranks(const struct pp_packed *p)
             "the rows of both ranks by sequence");
     is_ints((const int32_t *)host.of.keys.of,
             (int32_t[]){0, 1, 0, 0, 0, 0, 4, 1, 0, 4, 0, 0}, 12, "keys");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 1},
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, {1}, true, 2, 1},
                       &host, &err),
        "views the rows of the second rank");
     is_ints(host.of.input_ids, (int32_t[]){6, 7, 9, -1}, 4,
@@ -85,8 +85,8 @@ static void test_views(const struct pp_packed *p)
     struct pp_host_microbatch host;
     struct pp_err err = {0};
     ok(!pp_batch_init(&b, NULL, 8, 10, false, &err) &&
-           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &host,
-                          &err),
+           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, {1}, false},
+                          &host, &err),
        "views a bin");
     is_int((long long)host.of.tokens, 8, "tokens include the padding");
     is_ints(host.of.positions, (int32_t[]){0, 1, 2, 0, 0, 1, 0, 0}, 8,
@@ -99,7 +99,7 @@ static void test_views(const struct pp_packed *p)
     is_ints(host.of.scored.targets, (int32_t[]){7, 9}, 2,
             "a target is the next label");
 
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true}, &host,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, {1}, true}, &host,
                       &err),
        "views a bin with score_all");
     is_int((long long)host.of.scored.n, 3, "three rows predict a token");
@@ -109,7 +109,7 @@ static void test_views(const struct pp_packed *p)
             "a target is the next id");
 
     const struct pp_batch_part ends = {
-        .n_slices = 1, .score_all = true, .score_ends = true};
+        .slices = {1}, .score_all = true, .score_ends = true};
     ok(!pp_batch_view(&b, p, &ends, &host, &err),
        "views a bin with score_ends");
     is_ints(host.of.scored.rows, (int32_t[]){2, 5}, 2, "the last real rows");
@@ -118,16 +118,16 @@ static void test_views(const struct pp_packed *p)
     ok(host.of.scored.n_labelled == 2 && host.of.scored.predicts == 0,
        "and stand for themselves");
 
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &host,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, {1}, false}, &host,
                       &err) &&
            host.of.scored.n == 0 && host.of.tokens == 4,
        "one token predicts nothing");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){PP_NO_BIN, 0, 1, false},
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){PP_NO_BIN, 0, {1}, false},
                       &host, &err) &&
            host.of.tokens == 0 && host.of.n_sequences == 0 &&
            host.of.cu_seqlens[0] == 0,
        "PP_NO_BIN gives an empty microbatch");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 1, 3, false}, &host,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 1, {3}, false}, &host,
                       &err) &&
            host.of.tokens == 3 && host.of.n_sequences == 2 &&
            host.of.slice.first_row == 2,
@@ -142,7 +142,7 @@ static void test_views(const struct pp_packed *p)
     ok(host.of.scored.n == 1 && host.of.scored.rows[0] == 2 &&
            host.of.scored.targets[0] == 9,
        "a target may be in the next slice");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 3, 8, false}, &host,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 3, {8}, false}, &host,
                       &err) &&
            host.of.n_sequences == 1 && host.of.cu_seqlens[1] == 0 &&
            host.of.slice.context == 0,
@@ -151,7 +151,7 @@ static void test_views(const struct pp_packed *p)
 
     ok(!pp_batch_init(&b, NULL, 8, 9, false, &err),
        "takes a smaller vocabulary");
-    ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &host,
+    ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, {1}, false}, &host,
                      &err),
        "id 9 is not in it");
     is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",

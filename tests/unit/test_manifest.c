@@ -207,14 +207,14 @@ static void test_copies(void)
     struct pp_err err = {0};
     ok(parse(copies, &m), "copies and slices are read");
     is_int(m.graph.n_copies, 2, "copies");
-    is_int(m.graph.n_slices, 2, "slices");
+    is_int(m.graph.slices.n, 2, "slices");
     is_int(m.graph.stages[3].copy_of, 1, "a copy knows of what");
     is_int(m.graph.stages[2].n_inputs, 0, "the copy of a source is one");
     is_int(m.graph.stages[3].inputs[0], 2, "a copy follows copies");
     is_int(m.schedule.rows[0].actions[1].slice, 1, "a slice of a row");
     struct pp_graph g = m.graph;
     ok(!pp_manifest_set_stages(&m, NULL, &m.mesh, &g, m.stages, &err) &&
-           m.graph.n_copies == 2 && m.has_schedule && m.graph.n_slices == 2,
+           m.graph.n_copies == 2 && m.has_schedule && m.graph.slices.n == 2,
        "they are set as they were, and the schedule stays");
     char *text = text_of(&m);
     ok(parse(text, &again) && strstr(text, "\"copy_of\": 1,"),

@@ -223,7 +223,7 @@ static void test_views(const struct pp_packed *p)
                 const struct pp_batch_part part = {
                     .bin = b,
                     .generator = true,
-                    .n_slices = cases[i].slices,
+                    .slices = {cases[i].slices},
                     .slice = cases[i].slices > 1 ? k : 0,
                     .n_ranks = cases[i].ranks,
                     .rank = cases[i].ranks > 1 ? k : 0,
@@ -238,7 +238,7 @@ static void test_views(const struct pp_packed *p)
 /* An id that the generator's model does not have. */
 static void test_vocabulary(const struct pp_packed *p)
 {
-    const struct pp_batch_part part = {.generator = true, .n_slices = 1};
+    const struct pp_batch_part part = {.generator = true, .slices = {1}};
     struct pp_batch batch;
     struct pp_host_microbatch host;
     struct pp_err err = {0};

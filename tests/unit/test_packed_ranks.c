@@ -203,7 +203,7 @@ static void test_views(const struct pp_packed *p)
         pp_packed_bin(p, b, &bin);
         for (int k = 0; k < CP; k++) {
             const struct pp_batch_part part = {
-                .bin = b, .n_slices = 1, .n_ranks = CP, .rank = k};
+                .bin = b, .slices = {1}, .n_ranks = CP, .rank = k};
             ok(!pp_batch_init(&v.batch[k], NULL, pp_packed_room(p, CP), VOCAB,
                               false, &err) &&
                    !pp_batch_view(&v.batch[k], p, &part, &v.mb[k], &err),

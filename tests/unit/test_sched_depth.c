@@ -201,7 +201,7 @@ static void test_kinds(void)
                   (*k)->copies ? PP_PLACEMENT_BOTH_WAYS
                   : (*k)->v    ? PP_PLACEMENT_V
                                : PP_PLACEMENT_LOOP);
-            f.graph.n_slices = (*k)->slices ? (*k)->slices : 1;
+            f.graph.slices.n = (*k)->slices ? (*k)->slices : 1;
             struct pp_literal_costs literal = {.graph = &f.graph,
                                                .f = cost[0],
                                                .i = cost[1],

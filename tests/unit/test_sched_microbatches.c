@@ -25,8 +25,8 @@ static double unequal_time(const void *ctx, struct pp_action a)
     size_t k = (size_t)a.microbatch;
     k = u->order ? u->order[k] : k;
     if (a.op == PP_SEND_B)
-        return u->message[k][a.peer * u->graph->n_slices + a.slice];
-    int slot = a.stage * u->graph->n_slices + a.slice;
+        return u->message[k][a.peer * u->graph->slices.n + a.slice];
+    int slot = a.stage * u->graph->slices.n + a.slice;
     if (a.op == PP_SEND_F)
         return u->message[k][slot];
     return pp_is_compute(a.op) ? u->op[k][4 * slot + a.op] : 0;
@@ -41,7 +41,7 @@ static void roll_times(struct unequal *u, const struct pp_graph *g, int m,
         double size = 1 + pp_rng_uniform(key, (uint64_t)k);
         if (pp_rng_bits(key, 500 + (uint64_t)k) % 4 == 0)
             size *= 6;
-        for (int s = 0; s < g->n_stages * g->n_slices; s++) {
+        for (int s = 0; s < g->n_stages * g->slices.n; s++) {
             double skew = 1 + 0.2 * pp_rng_uniform(key, 1000 + (uint64_t)s);
             double *op = &u->op[k][4 * s];
             op[PP_F] = size * skew;
@@ -82,7 +82,7 @@ static void test_simulator(void)
         struct pp_makespan x = {0};
         bool slices = !strcmp(cases[i].kind, "seq1f1b");
         chain(&f, cases[i].p, cases[i].c, cases[i].placement);
-        f.graph.n_slices = slices ? 3 : 1;
+        f.graph.slices.n = slices ? 3 : 1;
         roll_times(&u, &f.graph, cases[i].m, i);
         if (emit(&f, cases[i].kind, cases[i].m, 0) || pp_lower(&f.s, &f.err) ||
             pp_makespan_init(&x, &f.s, &f.err))

@@ -94,7 +94,7 @@ static void test_lowering(void)
         chain(&plain, cases[i].p, cases[i].c, cases[i].placement);
         f.graph.replicas = true;
         if (!strcmp(cases[i].kind, "seq1f1b"))
-            f.graph.n_slices = plain.graph.n_slices = 2;
+            f.graph.slices.n = plain.graph.slices.n = 2;
         bool made = !emit(&f, cases[i].kind, cases[i].m, 0) &&
                     !pp_lower(&f.s, &f.err) &&
                     !emit(&plain, cases[i].kind, cases[i].m, 0) &&

@@ -13,7 +13,7 @@
 static void slice(struct fixture *f, int p, int k)
 {
     chain(f, p, 1, PP_PLACEMENT_LOOP);
-    f->graph.n_slices = k;
+    f->graph.slices.n = k;
 }
 
 struct deps {
@@ -162,7 +162,7 @@ static void test_all_kinds(void)
               (*k)->copies ? PP_PLACEMENT_BOTH_WAYS
               : (*k)->v    ? PP_PLACEMENT_V
                            : PP_PLACEMENT_LOOP);
-        f.graph.n_slices = 3;
+        f.graph.slices.n = 3;
         int rc = emit(&f, (*k)->name, 6, 0);
         if (!strcmp((*k)->name, "looped-bfs")) {
             ok(rc && f.err.code == PP_EXIT_INPUT &&
@@ -222,12 +222,13 @@ static void test_memory(void)
 {
     static const char *const row[] = {
         "0F0 0F0.1 0F1 0B0.1 0F1.1 0B0 0B1.1 0B1"};
-    struct pp_stage_bytes sizes = {1024, 2048, 512, .grad_layer = 192,
-                                   .grad_keys = 64};
+    struct pp_stage_bytes sizes[] = {
+        {1024, 2048, 512, .grad_layer = 192, .grad_keys = 64},
+        {512, 1024, 256, .grad_layer = 128, .grad_keys = 32}};
     struct pp_memory m;
     struct fixture f;
     slice(&f, 1, 2);
-    ok(!rows(&f, 2, row) && !pp_memory_plan(&f.s, 0, &sizes, &m, &f.err),
+    ok(!rows(&f, 2, row) && !pp_memory_plan(&f.s, 0, sizes, &m, &f.err),
        "slices have buffers");
     const struct pp_buffer *a = pp_memory_find(&m, PP_BUF_ACT_I, 0, 0, 0, -1);
     const struct pp_buffer *g =
@@ -242,7 +243,8 @@ static void test_memory(void)
            !pp_memory_find(&m, PP_BUF_GRAD_KEYS, 0, 0, 1, -1),
        "no slice adds to those of the last one");
     is_int(m.peak_slots, 3, "three slices are alive at once");
-    is_int((long long)m.peak_bytes, 3 * 3072 + 64 + 192, "  the bytes add up");
+    is_int((long long)m.peak_bytes, 3072 + 1536 + 3072 + 64 + 192,
+           "  the bytes of each slice add up");
     pp_memory_finish(&m);
     drop(&f);
 }
@@ -293,7 +295,7 @@ static bool may_run(const struct pp_action *done, int n, struct pp_action a,
         return true;
     return (next.stage == g->n_stages ||
             has_run(done, n, next, 1u << PP_I | 1u << PP_B)) &&
-           (neighbour.slice == g->n_slices ||
+           (neighbour.slice == g->slices.n ||
             has_run(done, n, neighbour, backward));
 }
 
@@ -303,7 +305,7 @@ static void random_order(struct fixture *f, struct dice *d, int m)
     int n = 0, n_done = 0, split = roll(d, 2);
     for (int s = 0; s < f->graph.n_stages; s++)
         for (int k = 0; k < m; k++)
-            for (int q = 0; q < f->graph.n_slices; q++)
+            for (int q = 0; q < f->graph.slices.n; q++)
                 for (int op = PP_F; op <= PP_W; op++)
                     if (op == PP_F || (op == PP_B) != split)
                         todo[n++] = (struct pp_action){.stage = s,
@@ -353,7 +355,7 @@ static void test_random(void)
         struct pp_sim sim = {0};
         int p = 1 + roll(&d, 3), v = p < 3 ? 1 + roll(&d, 2) : 1;
         chain(&f, p, v, roll(&d, 2) ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP);
-        f.graph.n_slices = 2 + roll(&d, MOST_SLICES - 1);
+        f.graph.slices.n = 2 + roll(&d, MOST_SLICES - 1);
         struct pp_literal_costs literal = {&f.graph, 1, 1, 1, 0.5, false};
         struct pp_costs costs = {pp_literal_time, &literal};
         random_order(&f, &d, 1 + roll(&d, MOST_MICROBATCHES));

@@ -109,7 +109,7 @@ static bool random_valid(struct fixture *f, struct dice *d)
         random_schedule(f, d);
     } else {
         chain(f, 2 + roll(d, 3), 1, PP_PLACEMENT_LOOP);
-        f->graph.n_slices = 2 + roll(d, 2);
+        f->graph.slices.n = 2 + roll(d, 2);
         if (emit(f, "seq1f1b", 4 + roll(d, 4), 0))
             return false;
         place(f, false);

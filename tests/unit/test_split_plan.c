@@ -263,7 +263,7 @@ static void test_sums(void)
     }
     is_near(busy, 5 * flops, 1e-12, "ranks are busy with all the work");
     is_int((long long)held, (long long)params, "ranks hold all parameters");
-    ok(plan.graph.n_slices == 1, "the plan's graph is that of microbatches");
+    ok(plan.graph.slices.n == 1, "the plan's graph is that of microbatches");
     pp_split_plan_finish(&plan);
 }
 

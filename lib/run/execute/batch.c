@@ -32,11 +32,13 @@ int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
                         err);
 }
 
-size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room)
+size_t pp_layout_room(const struct pp_env *env, const struct pp_slices *slices,
+                      int slice, size_t room)
 {
     const struct pp_backend b = pp_env_backend(env);
-    size_t n = (size_t)n_slices;
-    size_t rows = pp_rank_rows(pp_env_mesh(env), &b, (room + n - 1) / n);
+    const struct pp_mesh *x = pp_env_mesh(env);
+    size_t rows = pp_rank_rows(
+        x, &b, pp_slice_room(slices, room, pp_mesh_slice_grain(x), slice));
     bool fixed = pp_env_ep(env) > 1 || env->shard.mesh.expert_capacity > 0;
     return fixed ? rows * pp_env_tp(env) : 0;
 }
@@ -367,10 +369,10 @@ static struct pp_microbatch empty_view(const struct pp_batch *b,
                                        const struct pp_bin *v,
                                        const struct pp_batch_part *part)
 {
-    int n = part->n_slices;
+    const struct pp_slices *s = &part->slices;
     size_t grain = part->grain ? part->grain : 1;
-    size_t first = pp_slice_begin(v->tokens, grain, part->slice, n);
-    size_t end = pp_slice_begin(v->tokens, grain, part->slice + 1, n);
+    size_t first = pp_slice_begin(s, v->tokens, grain, part->slice);
+    size_t end = pp_slice_begin(s, v->tokens, grain, part->slice + 1);
     return (struct pp_microbatch){
         .tokens = part->n_ranks > 1
                       ? pp_bin_rank_tokens(v, part->n_ranks, part->rank)
@@ -387,11 +389,11 @@ static struct pp_microbatch empty_view(const struct pp_batch *b,
                   .scored = {.rows = b->ahead_rows,
                              .targets = b->ahead_targets}},
         .slice = {.first_row = first,
-                  .real = n > 1 && v->n_sequences
+                  .real = s->n > 1 && v->n_sequences
                               ? (size_t)v->cu_seqlens[v->n_sequences]
                               : 0,
                   .n_before = (size_t)part->slice,
-                  .continues = part->slice + 1 < part->n_slices},
+                  .continues = part->slice + 1 < part->slices.n},
     };
 }
 
@@ -416,7 +418,7 @@ int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *bin, bool sized,
                        "packed data: bin %zu: id '%d' is not in the vocabulary "
                        "of %d",
                        part->bin, v.bad, b->vocab);
-    if (divided || part->n_slices > 1)
+    if (divided || part->slices.n > 1)
         mb->keys = (struct pp_key_rows){
             .of = sized ? NULL : b->keys,
             .n = sized     ? 0

@@ -12,23 +12,14 @@
 #include "data/packed/packed.h"
 #include "run/execute/sent_arrays.h"
 #include "run/parts/layer.h"
+#include "schedule/ir/slices.h"
 
-/* Returns the first row of a slice of a microbatch whose rows come in groups of
- * `grain`, one for each tensor-parallel rank. Slice n of n begins at the end.
- */
-static inline size_t pp_slice_begin(size_t tokens, size_t grain, int slice,
-                                    int n)
-{
-    return (size_t)((uint64_t)(tokens / grain) * (uint64_t)slice /
-                    (uint64_t)n) *
-           grain;
-}
-
-/* Returns the tokens of the largest slice of a microbatch of `room` on the
+/* Returns the tokens of a slice of a microbatch of `room` on the
  * tensor-parallel ranks of a context-parallel one, for which memory plans lay
  * blocks out. Returns 0 if ranks divide no experts: then all blocks are laid
  * out for their own tokens. */
-size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room);
+size_t pp_layout_room(const struct pp_env *env, const struct pp_slices *slices,
+                      int slice, size_t room);
 
 /* Returns the number of a word on a rank that has n_words of them, or -1; 0:
  * all. */
@@ -56,7 +47,8 @@ static inline size_t pp_batch_predicts(const struct pp_bin *b,
 
 struct pp_batch_part {
     size_t bin;
-    int slice, n_slices;
+    int slice;
+    struct pp_slices slices;
     bool score_all; /* score every token, ignoring the labels */
     /* Context-parallel ranks, and the number of this one. With n_ranks above 1
      * there is one slice, and the padded length of every sequence divides by

@@ -39,7 +39,6 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     e->env = w->env;
     e->schedule = s;
     e->room = room;
-    e->layout = pp_slice_room(e->env, s->graph->n_slices, room);
     if (pp_memory_plan(s, e->env->place.row, sizes, &e->memory, err))
         return -1;
     const struct pp_row *row = &s->rows[e->env->place.row];
@@ -49,7 +48,7 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     e->sent = calloc(2 * (size_t)s->graph->n_rows, sizeof *e->sent);
     e->bounds =
         calloc((size_t)pp_layout_ranks(&e->env->layout) + 1, sizeof *e->bounds);
-    e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
+    e->before = calloc((size_t)s->graph->slices.n, sizeof *e->before);
     e->at_once = calloc(row->n + 1, sizeof *e->at_once);
     if (!e->sent || !e->before || !e->bounds || !e->at_once)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

@@ -83,8 +83,6 @@ struct pp_exec {
     struct pp_host_copies *copies; /* or NULL */
     size_t room;           /* tokens of the largest microbatch of the plan */
     size_t generated_room; /* the same of a generator's */
-    size_t layout;  /* tokens of this rank that its blocks are laid out for, if
-                       ranks divide experts; else 0 */
     size_t *sent;   /* messages sent, by 2 * row + direction: ring places */
     size_t *bounds; /* (ranks + 1) parts of a message over a bridge */
     struct pp_inbox *inboxes; /* by 2 * row + direction */
@@ -92,7 +90,7 @@ struct pp_exec {
     size_t n_posted;          /* size of a ring */
     size_t n_early;           /* RECVs at places below this have been posted */
     bool trains; /* the row has a backward, so it opens and closes slots */
-    struct pp_slice_blocks *before; /* (n_slices) of the current action */
+    struct pp_slice_blocks *before; /* (slices.n) of the current action */
     enum pp_at_once *at_once;       /* by place in the row */
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;

@@ -205,7 +205,7 @@ static int take_metadata(const struct exec_work *w)
     const struct pp_exec *e = w->e;
     size_t at = (size_t)e->pass->number * (size_t)e->schedule->n_microbatches +
                 (size_t)w->a.microbatch;
-    at = at * (size_t)e->schedule->graph->n_slices + (size_t)w->a.slice;
+    at = at * (size_t)e->schedule->graph->slices.n + (size_t)w->a.slice;
     /* An encoder with a mesh of its own has images for sequences, and a
      * generator may have other rows than the language model. */
     const struct pp_layer *first = w->stage->layers;

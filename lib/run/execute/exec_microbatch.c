@@ -38,10 +38,21 @@ static size_t tokens_of(const struct pp_exec *e, struct pp_action a)
                    : b.tokens;
 }
 
+static size_t slice_grain(const struct pp_exec *e)
+{
+    return pp_mesh_slice_grain(pp_env_mesh(e->env));
+}
+
+/* Returns the tokens that the blocks of a slice are laid out for, or 0. */
+static size_t layout_room(const struct pp_exec *e, int slice)
+{
+    return pp_layout_room(e->env, &e->schedule->graph->slices, slice, e->room);
+}
+
 size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge)
 {
-    int n = e->schedule->graph->n_slices;
+    const struct pp_slices *s = &e->schedule->graph->slices;
     if (!pp_rows_of_tokens(edge.rows)) {
         const struct pp_image_work w =
             pp_exec_images(e, a, pp_rows_component(edge.rows));
@@ -52,8 +63,9 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
     if (edge.rows == PP_ROWS_GENERATED && pp_env_of(e->env, edge.rows))
         return pp_exec_generated(e, a) / sharers * edge.width;
     size_t tokens = tokens_of(e, a) / sharers;
-    return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
-            pp_slice_begin(tokens, 1, a.slice, n)) *
+    const size_t grain = slice_grain(e) / sharers;
+    return (pp_slice_begin(s, tokens, grain, a.slice + 1) -
+            pp_slice_begin(s, tokens, grain, a.slice)) *
            edge.width;
 }
 
@@ -80,11 +92,6 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
             "bin %zu has %zu tokens, but the plan has room for %zu",
             pp_exec_bin(e, a), tokens_of(e, a), e->room);
     return pp_exec_fail_at(e, a, err);
-}
-
-static size_t slice_grain(const struct pp_exec *e)
-{
-    return (size_t)pp_env_mesh(e->env)->tp;
 }
 
 /* Returns the saved block of an action: where it was saved, or where it came
@@ -117,14 +124,14 @@ void pp_exec_blocks(const struct pp_exec *e, struct pp_action a,
 /* Lists the earlier slices of the microbatch and their saved blocks. */
 static void view_before(const struct pp_exec *e, struct pp_action a)
 {
-    int n = e->schedule->graph->n_slices;
+    const struct pp_slices *s = &e->schedule->graph->slices;
     size_t tokens = tokens_of(e, a), grain = slice_grain(e);
     for (int16_t q = 0; q < a.slice; q++) {
         struct pp_action of = a;
         of.slice = q;
-        e->before[q].tokens = pp_slice_begin(tokens, grain, q + 1, n) -
-                              pp_slice_begin(tokens, grain, q, n);
-        e->before[q].room = e->layout;
+        e->before[q].tokens = pp_slice_begin(s, tokens, grain, q + 1) -
+                              pp_slice_begin(s, tokens, grain, q);
+        e->before[q].room = layout_room(e, q);
         void *blocks[PP_N_STAGE_BLOCKS];
         pp_exec_blocks(e, of, blocks);
         memcpy(e->before[q].block, blocks, sizeof e->before[q].block);
@@ -153,7 +160,7 @@ static struct pp_batch_part batch_part(const struct pp_exec *e,
 {
     return (struct pp_batch_part){.bin = pp_exec_bin(e, a),
                                   .slice = a.slice,
-                                  .n_slices = e->schedule->graph->n_slices,
+                                  .slices = e->schedule->graph->slices,
                                   .score_all = e->pass->score_all,
                                   .score_ends = e->env->shard.model->scores,
                                   .ahead = e->pass->ahead != NULL,
@@ -171,7 +178,7 @@ static void attach_pass(struct pp_exec *e, const struct pp_engine *on,
 {
     const struct pp_pass *p = e->pass;
     struct pp_microbatch *mb = &host->of;
-    mb->room = e->layout;
+    mb->room = layout_room(e, part->slice);
     mb->base = p->base;
     mb->slice.before = e->before;
     mb->experts.router = p->router;
@@ -213,7 +220,7 @@ int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
     attach_pass(e, on, &part, host);
     if (e->trains)
         host->of.experts.number =
-            (size_t)a.microbatch * (size_t)part.n_slices + (size_t)a.slice;
+            (size_t)a.microbatch * (size_t)part.slices.n + (size_t)a.slice;
     return pp_batch_send(&on->batch, host, mb, err) ||
                    pp_image_batches_send(on->images, mb, err) ||
                    pp_generated_send(&on->generated, mb, err)

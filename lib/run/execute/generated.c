@@ -55,7 +55,7 @@ int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
     struct pp_bin of = {0};
     const struct pp_batch_part part = {.bin = bin,
                                        .generator = true,
-                                       .n_slices = 1,
+                                       .slices = {.n = 1},
                                        .n_ranks = pp_env_mesh(env)->cp,
                                        .rank = env->place.cp,
                                        .first_word = env->first_word,

@@ -188,47 +188,56 @@ static bool takes_parts(const struct pp_job *j, int s)
            PP_ROWS_FEATURES;
 }
 
-void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
-                  struct pp_stage_bytes *out)
+/* Fills the sizes of a slice of a stage, whose mesh is *own's. */
+static void set_sizes(const struct pp_job *j, const struct pp_shard *own, int s,
+                      size_t rows, size_t copied, struct pp_stage_bytes *out)
+{
+    const struct pp_unit_range *u = &j->stages[s];
+    const struct pp_graph *g = j->schedule->graph;
+    const struct pp_layout l = pp_job_layout(j);
+    struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
+    *out = (struct pp_stage_bytes){.routed = own->mesh.expert_capacity > 0};
+    for (size_t i = u->first; i < u->first + u->n; i++) {
+        struct pp_unit_rates rates = pp_unit_rates(
+            own, pp_model_unit(j->model, i), pp_job_recompute(j, s), &b);
+        struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
+        pp_stage_bytes_add(out, bytes.act, bytes.grad_keys, bytes.workspace);
+        out->weights += gathered_bytes(j, g->stages[s].row, i);
+    }
+    out->output = pp_bytes_of_rows(pp_stage_edges_rate(own, u->first, u->n) *
+                                       (double)b.element_bytes,
+                                   rows);
+    out->workspace += held_bytes(own, u, &b, rows);
+    out->parts = takes_parts(j, s);
+    if (takes_bridge(g, &l, s))
+        out->input = pp_bytes_of_rows(
+            (double)(j->model->hidden * b.element_bytes), rows);
+}
+
+struct pp_stage_bytes *pp_job_sizes(const struct pp_job *j,
+                                    enum pp_job_pass pass, struct pp_err *err)
 {
     const struct pp_graph *g = j->schedule->graph;
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
-    size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
+    size_t slices = (size_t)g->slices.n, room = pp_job_room(j, pass);
+    size_t longest = slices > 1 ? pp_job_longest(j, pass) : 0;
     const struct pp_layout l = pp_job_layout(j);
-    const struct pp_shard language = loaded_shard(j, pass);
-    const struct pp_mesh mesh = language.mesh;
-    size_t of_language = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
-    size_t copied = pp_copied_keys(&mesh, of_language,
-                                   slices > 1 ? pp_job_longest(j, pass) : 0);
-    for (int s = 0; s < g->n_stages; s++) {
-        const struct pp_unit_range *u = &j->stages[s];
-        bool generates =
-            pp_layout_generates(&l, pp_layout_component(&l, g->stages[s].row));
-        struct pp_shard own = language;
-        if (generates)
-            own.mesh = row_mesh(j, g->stages[s].row);
-        size_t rows =
-            generates ? pp_rank_rows(&own.mesh, &b,
-                                     pp_job_row_room(j, pass, g->stages[s].row))
-                      : of_language;
-        out[s] = (struct pp_stage_bytes){.routed = mesh.expert_capacity > 0};
-        for (size_t i = u->first; i < u->first + u->n; i++) {
-            struct pp_unit_rates rates = pp_unit_rates(
-                &own, pp_model_unit(j->model, i), pp_job_recompute(j, s), &b);
-            struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
-            pp_stage_bytes_add(&out[s], bytes.act, bytes.grad_keys,
-                               bytes.workspace);
-            out[s].weights += gathered_bytes(j, g->stages[s].row, i);
+    struct pp_stage_bytes *out =
+        pp_try_calloc((size_t)g->n_stages * slices, sizeof *out, err);
+    for (int i = 0; out && i < g->n_stages * g->slices.n; i++) {
+        int s = i / g->slices.n, row = g->stages[s].row;
+        struct pp_shard own = loaded_shard(j, pass);
+        size_t tokens = pp_slice_room(
+            &g->slices, room, pp_mesh_slice_grain(&own.mesh), i % g->slices.n);
+        if (pp_layout_generates(&l, pp_layout_component(&l, row))) {
+            own.mesh = row_mesh(j, row);
+            tokens = pp_job_row_room(j, pass, row);
         }
-        out[s].output = pp_bytes_of_rows(
-            pp_stage_edges_rate(&own, u->first, u->n) * (double)b.element_bytes,
-            rows);
-        out[s].workspace += held_bytes(&own, u, &b, rows);
-        out[s].parts = takes_parts(j, s);
-        if (takes_bridge(g, &l, s))
-            out[s].input = pp_bytes_of_rows(
-                (double)(j->model->hidden * b.element_bytes), rows);
+        size_t rows = pp_rank_rows(&own.mesh, &b, tokens);
+        set_sizes(j, &own, s, rows, pp_copied_keys(&own.mesh, rows, longest),
+                  &out[i]);
     }
+    return out;
 }
 
 size_t pp_job_microbatches(const struct pp_job *j)
@@ -413,12 +422,10 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int row,
 {
     const struct pp_schedule *s =
         pass == PP_PASS_TRAIN ? j->schedule : j->forward;
-    struct pp_stage_bytes *sizes =
-        pp_try_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
+    struct pp_stage_bytes *sizes = pp_job_sizes(j, pass, err);
     struct pp_memory plan = {0};
     if (!sizes)
         return -1;
-    pp_job_sizes(j, pass, sizes);
     int rc = pp_memory_plan(s, row, sizes, &plan, err);
     if (plan.arena_bytes > pp_rank_arena(&m->bytes))
         pp_rank_set_arena(&m->bytes, plan.arena_bytes, plan.message_bytes,

@@ -267,11 +267,12 @@ bool pp_job_has_units(const struct pp_job *j, int row, bool generator);
 void pp_job_count_generator(const struct pp_job *j, int row,
                             struct pp_table_counts *c);
 
-/* Fills out, one entry per stage, with the bytes of its buffers for the largest
- * microbatch of a pass. The memory plan takes them. */
+/* Returns the bytes of the buffers of every slice of every stage for the
+ * largest microbatch of a pass, as the memory plan takes them, malloc'ed; or
+ * NULL. */
 struct pp_stage_bytes;
-void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
-                  struct pp_stage_bytes *out);
+struct pp_stage_bytes *pp_job_sizes(const struct pp_job *j,
+                                    enum pp_job_pass pass, struct pp_err *err);
 
 /* Returns the places of the job's ranks; the rows of all components are the
  * rows of the schedule. */

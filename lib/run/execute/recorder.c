@@ -85,7 +85,7 @@ int pp_recorder_init(struct pp_recorder *r, const struct pp_schedule *s,
 {
     *r = (struct pp_recorder){.kept = *kept, .schedule = s, .device = d};
     r->n = s->rows[rank].n;
-    r->parts = (size_t)s->n_microbatches * (size_t)s->graph->n_slices;
+    r->parts = (size_t)s->n_microbatches * (size_t)s->graph->slices.n;
     r->spans = make(r, r->n, sizeof *r->spans, err);
     r->marks = make(r, 1, sizeof *r->marks, err);
     if (!r->spans || !r->marks)

@@ -20,11 +20,9 @@ static struct pp_fit_point *collect(const struct pp_rank *r,
 {
     const struct pp_schedule *s = record->schedule;
     size_t in_pass = 0;
-    struct pp_stage_bytes *sizes =
-        pp_try_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
+    struct pp_stage_bytes *sizes = pp_job_sizes(r->job, PP_PASS_TRAIN, err);
     if (!sizes)
         return NULL;
-    pp_job_sizes(r->job, PP_PASS_TRAIN, sizes);
     for (int row = 0; row < s->graph->n_rows; row++)
         for (size_t i = 0; i < s->rows[row].n; i++)
             in_pass += pp_is_copy(s->rows[row].actions[i].op);
@@ -37,7 +35,8 @@ static struct pp_fit_point *collect(const struct pp_rank *r,
                 const double(*at)[2] = pp_record_spans(record, row, k, pass);
                 for (size_t i = 0; i < s->rows[row].n; i++) {
                     struct pp_action a = s->rows[row].actions[i];
-                    const struct pp_stage_bytes *b = &sizes[a.stage];
+                    const struct pp_stage_bytes *b =
+                        pp_slice_bytes(s->graph, sizes, a.stage, a.slice);
                     if (pp_is_copy(a.op))
                         points[(*n)++] = (struct pp_fit_point){
                             {(double)(b->act_i + b->act_w), 0},

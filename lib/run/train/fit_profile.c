@@ -128,7 +128,7 @@ static double message_bytes(const struct pp_rank *r, int k, int pass,
     const struct pp_edges *x =
         &r->worker.engine.passed[a.op == PP_SEND_F ? a.stage : a.peer];
     const struct pp_recorder *rec = &r->recorder;
-    size_t slices = (size_t)rec->schedule->graph->n_slices;
+    size_t slices = (size_t)rec->schedule->graph->slices.n;
     size_t at = (size_t)pp_recorder_place(rec, k) * (size_t)rec->kept.n_passes +
                 (size_t)pass;
     size_t part = (size_t)a.microbatch * slices + (size_t)a.slice;

@@ -34,7 +34,7 @@ int pp_rank_make_loads(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     size_t n = n_expert_layers(j->model);
-    if (!j->record.layers || n == 0 || j->schedule->graph->n_slices > 1)
+    if (!j->record.layers || n == 0 || j->schedule->graph->slices.n > 1)
         return 0;
     r->loads = calloc(n, sizeof *r->loads);
     r->load_values =

@@ -92,7 +92,7 @@ static size_t set_told(const struct pp_rank *r, struct pp_engine *e)
 {
     const struct pp_graph *g = r->worker.graph;
     size_t n = pp_experts_told(&r->env.shard), used = 0;
-    n *= (size_t)r->job->schedule->n_microbatches * (size_t)g->n_slices;
+    n *= (size_t)r->job->schedule->n_microbatches * (size_t)g->slices.n;
     for (int s = 0; s < g->n_stages; s++)
         for (size_t i = 0; i < e->stages[s].n_layers; i++) {
             struct pp_layer *l = &e->stages[s].layers[i];
@@ -253,8 +253,9 @@ static int make_output_host(struct pp_rank *r,
     size_t most = 0;
     if (!r->job->output || r->env.device->ops->is_host)
         return 0;
-    for (int s = 0; s < r->job->schedule->graph->n_stages; s++)
-        most = sizes[s].output > most ? sizes[s].output : most;
+    const struct pp_graph *g = r->job->schedule->graph;
+    for (int i = 0; i < g->n_stages * g->slices.n; i++)
+        most = sizes[i].output > most ? sizes[i].output : most;
     r->output_host = r->train.output_host = make(r, most, 1, err);
     return r->output_host ? 0 : -1;
 }
@@ -266,11 +267,9 @@ static int make_exec(struct pp_rank *r, enum pp_job_pass pass,
     const struct pp_job *j = r->job;
     bool trains = pass == PP_PASS_TRAIN;
     struct pp_exec *e = trains ? &r->train : &r->forward;
-    struct pp_stage_bytes *sizes =
-        pp_try_calloc((size_t)j->schedule->graph->n_stages, sizeof *sizes, err);
+    struct pp_stage_bytes *sizes = pp_job_sizes(j, pass, err);
     if (!sizes)
         return -1;
-    pp_job_sizes(j, pass, sizes);
     int rc = pp_exec_init(e, &r->worker, trains ? j->schedule : j->forward,
                           sizes, pp_job_room(j, pass), err);
     e->shapes = j->shapes;
@@ -334,7 +333,7 @@ static int make_metadata(struct pp_rank *r, struct pp_err *err)
     return r->hashes
                ? pp_metadata_init(&r->metadata,
                                   (size_t)j->schedule->n_microbatches *
-                                      (size_t)j->schedule->graph->n_slices *
+                                      (size_t)j->schedule->graph->slices.n *
                                       (size_t)j->accumulate,
                                   err)
                : -1;
@@ -510,7 +509,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
                                                          : PP_GROUP_CP);
     env->features = pp_rank_collective(env, PP_GROUP_FEATURES);
     env->exchange =
-        pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
+        pp_attention_exchange(j->schedule->graph->slices.n, pp_env_mesh(env));
     pp_rank_find_words(env, j->model);
     return make_widened(r, err) || pp_rank_make_others(r, err) ||
                    make_counts(r, err)

@@ -119,7 +119,7 @@ static void hint_forward(const struct pp_verify *v, int stage, char *text)
         "the output of stage %d on rank %d is the first that differs, most "
         "in sequence %zu of microbatch %zu: %s",
         stage, rank(v, stage), o->sequence, o->microbatch,
-        o->first_sequences && v->graph->n_slices > 1
+        o->first_sequences && v->graph->slices.n > 1
             ? "look at what this stage receives, and at the keys and values "
               "of the slices before"
         : o->first_sequences

@@ -99,7 +99,7 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
     if (copied)
         room = NULL;
     *b = (struct pp_bound){.row = -1, .rule = "critical path"};
-    c->n = (size_t)n_microbatches * (size_t)g->n_slices;
+    c->n = (size_t)n_microbatches * (size_t)g->slices.n;
     int rc = pp_bound_read(c, split, costs, room, err);
     if (!rc)
         b->makespan = pp_bound_path(c);

@@ -19,7 +19,7 @@ struct bound_reader {
 static double ask(const struct bound_reader *r, enum pp_op op, int stage,
                   int peer, size_t k)
 {
-    size_t n_slices = (size_t)r->c->g->n_slices;
+    size_t n_slices = (size_t)r->c->g->slices.n;
     struct pp_action a = {.stage = stage,
                           .microbatch = (int32_t)(k / n_slices),
                           .slice = (int16_t)(k % n_slices),

@@ -222,7 +222,7 @@ static int try_missing(struct mending *m)
     struct work_cell c;
     for (c.stage = 0; c.stage < g->n_stages; c.stage++)
         for (c.microbatch = 0; c.microbatch < s->n_microbatches; c.microbatch++)
-            for (c.slice = 0; c.slice < g->n_slices; c.slice++) {
+            for (c.slice = 0; c.slice < g->slices.n; c.slice++) {
                 enum pp_op op = lacks(s, c);
                 struct pp_edit e = {.kind = PP_EDIT_INSERT,
                                     .row = g->stages[c.stage].row,

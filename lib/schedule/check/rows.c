@@ -244,7 +244,7 @@ static int check_copy(struct row_check *c)
     struct pp_action a = c->action;
     size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
     bool begun = c->done[cell] & (1u << PP_B | 1u << PP_I | 1u << PP_W);
-    if (c->g->n_slices > 1)
+    if (c->g->slices.n > 1)
         return fail_here(c, "is of a slice, whose keys and values others read",
                          "");
     if (!c->g->stages[a.stage].has_backward)
@@ -356,7 +356,7 @@ static int check_ranges(const struct row_check *c)
     if (pp_has_microbatch(a.op) &&
         (a.microbatch < 0 || a.microbatch >= c->s->n_microbatches))
         return fail_here(c, "names a microbatch that does not exist", "");
-    if (a.slice < 0 || a.slice >= c->g->n_slices)
+    if (a.slice < 0 || a.slice >= c->g->slices.n)
         return fail_here(c, "names a slice that does not exist", "");
     return 0;
 }
@@ -523,7 +523,7 @@ static int check_enough(const struct row_check *c)
             struct pp_action a = c->s->rows[r].actions[i];
             if (a.op != PP_F || a.stage < 0 || a.stage >= c->g->n_stages ||
                 a.microbatch < 0 || a.microbatch >= c->s->n_microbatches ||
-                a.slice < 0 || a.slice >= c->g->n_slices)
+                a.slice < 0 || a.slice >= c->g->slices.n)
                 continue;
             size_t cell = pp_cell(&c->cells, pp_original(c->g, a.stage),
                                   a.microbatch, a.slice);

@@ -99,7 +99,7 @@ static int full_label(const struct picture *p, struct pp_action a, char *text)
     if (p->n_chunks > 1)
         text[n++] = (char)('a' + p->chunk[a.stage] % 26);
     n += snprintf(text + n, (size_t)(LABEL - n), "%d", a.microbatch);
-    if (p->s->graph->n_slices > 1)
+    if (p->s->graph->slices.n > 1)
         n += snprintf(text + n, (size_t)(LABEL - n), ".%d", a.slice);
     return n;
 }
@@ -234,9 +234,10 @@ static void draw_row(struct picture *p, const struct pp_sim *sim, int r,
         fprintf(p->f, "plan %*s %s", p->row_columns, "", wall);
     print_columns(p, list);
     double span = sim->makespan;
+    size_t place;
     fprintf(p->f, "%s %5.1f%% %6.10g\n", wall,
             span > 0 ? 100 * (1 - row->busy / span) : 0,
-            (double)pp_row_slots(p->s, r) / p->s->graph->n_slices);
+            pp_row_peak(p->s, r, &place));
 }
 
 static void draw_axis(struct picture *p)
@@ -270,7 +271,7 @@ static bool uses(const struct pp_schedule *s, enum pp_op op)
 static void draw_key(struct picture *p)
 {
     double needed = p->sim->makespan / p->mean + MARGIN + p->row_columns;
-    bool slices = p->s->graph->n_slices > 1;
+    bool slices = p->s->graph->slices.n > 1;
     if (p->style == STYLE_FULL)
         fprintf(p->f, "   %s3%s: %smicrobatch 3%s", p->n_chunks > 1 ? "b" : "",
                 slices ? ".1" : "",
@@ -323,10 +324,9 @@ static void draw_figures(struct picture *p)
     char makespan[LABEL];
     pp_axis_format(p->sim->makespan, makespan);
     double slots = 0;
-    for (int r = 0; r < p->s->graph->n_rows; r++) {
-        double n = pp_row_slots(p->s, r);
-        slots = fmax(slots, n / p->s->graph->n_slices);
-    }
+    size_t place;
+    for (int r = 0; r < p->s->graph->n_rows; r++)
+        slots = fmax(slots, pp_row_peak(p->s, r, &place));
     fprintf(
         p->f,
         "makespan %s%s%s, bubble %.1f%%, at most %.10g slot%s, %zu messages\n",
@@ -365,7 +365,7 @@ static void fit(struct picture *p)
     int room = width - MARGIN - p->row_columns, longest;
     struct pp_action last = {.stage = p->s->graph->n_stages - 1,
                              .microbatch = p->s->n_microbatches - 1,
-                             .slice = (int16_t)(p->s->graph->n_slices - 1)};
+                             .slice = (int16_t)(p->s->graph->slices.n - 1)};
     longest = full_label(p, last, label) + 1;
     measure(sim, &shortest, &p->mean);
     room = room < FEWEST_COLUMNS ? FEWEST_COLUMNS : room;

@@ -74,8 +74,8 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
     g->n_messages += p->messages ? p->messages->n : 0;
     g->legend.bound |= p->bound > 0;
     int digits = snprintf(NULL, 0, "%d", s->n_microbatches - 1);
-    if (s->graph->n_slices > 1) {
-        digits += snprintf(NULL, 0, ".%d", s->graph->n_slices - 1);
+    if (s->graph->slices.n > 1) {
+        digits += snprintf(NULL, 0, ".%d", s->graph->slices.n - 1);
         g->slices = true;
     }
     g->digits = digits > g->digits ? digits : g->digits;

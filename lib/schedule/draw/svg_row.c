@@ -190,7 +190,7 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
     for (size_t i = 0; i < r->n; i++) {
         struct cell c = cell_at(l, r, i);
         if (pp_is_compute(c.action.op))
-            draw_label(l, &c, p->schedule->graph->n_slices > 1);
+            draw_label(l, &c, p->schedule->graph->slices.n > 1);
     }
     fputs("</g>\n", l->f);
 }

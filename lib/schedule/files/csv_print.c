@@ -23,7 +23,7 @@ static int refuse(const struct pp_schedule *s, struct pp_err *err)
     if (g->n_copies > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "PyTorch's CSV has no copies of the weights");
-    if (g->n_slices > 1)
+    if (g->slices.n > 1)
         return pp_fail(err, PP_EXIT_INPUT, "PyTorch's CSV has no slices");
     if (pp_schedule_copies(s))
         return pp_fail(err, PP_EXIT_INPUT,

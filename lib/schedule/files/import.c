@@ -127,7 +127,7 @@ static int count_microbatches(const struct pp_schedule *s)
 int pp_import_complete(struct pp_import *c, const struct pp_import_options *o,
                        struct pp_err *err)
 {
-    c->graph.n_slices = count_slices(&c->schedule);
+    c->graph.slices.n = count_slices(&c->schedule);
     if (!o->on && make_graph(c, err))
         return -1;
     c->schedule.graph = o->on ? o->on : &c->graph;

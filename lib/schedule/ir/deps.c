@@ -43,7 +43,7 @@ static int visit_outputs(const struct pp_graph *g, struct pp_action a,
         rc = visit(ctx, (struct pp_dep){n->outputs[i], a.slice, BACK,
                                         message_from(g, a.stage, n->outputs[i],
                                                      PP_RECV_B)});
-    if (a.slice + 1 < g->n_slices && !rc)
+    if (a.slice + 1 < g->slices.n && !rc)
         rc = visit(ctx, (struct pp_dep){a.stage, a.slice + 1,
                                         a.op == PP_I || n->input_grad
                                             ? BACK

@@ -112,7 +112,7 @@ static int check_stages(struct pp_graph *g, struct pp_err *err)
                        "%d stages cannot be divided into %d copies",
                        g->n_stages, g->n_copies);
     g->n_copies = g->n_copies ? g->n_copies : 1;
-    g->n_slices = g->n_slices ? g->n_slices : 1;
+    g->slices.n = g->slices.n ? g->slices.n : 1;
     for (int s = 0; s < g->n_stages; s++) {
         int original = pp_original(g, s);
         g->stages[s].copy_of = original < s ? original : -1;

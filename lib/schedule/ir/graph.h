@@ -20,6 +20,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "schedule/ir/slices.h"
 
 struct pp_stage_node {
     int row; /* the schedule row, which is also the pipeline rank */
@@ -42,7 +43,7 @@ struct pp_graph {
     int tied[2];  /* the stages of the first copy that hold a tied embedding and
                      the other tensor with its values, or -1 */
     int n_copies; /* copies of the weights; divides n_stages */
-    int n_slices; /* slices of a microbatch; deps.h has their dependencies */
+    struct pp_slices slices; /* deps.h has their dependencies */
     bool replicas; /* several ranks play each row, on other data, so that every
                       stage needs REDUCE_GRAD */
     int resident;  /* 0, or the ranks of a row divide the weights, so that every
@@ -119,7 +120,7 @@ int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
 
 /* Fills outputs, n_outputs, has_backward, input_grad and copy_of of every
  * stage. The caller has set row, inputs, frozen and n_copies. Sets n_copies and
- * n_slices to 1 if they are 0. Fails with PP_EXIT_INPUT if a number is out of
+ * slices.n to 1 if they are 0. Fails with PP_EXIT_INPUT if a number is out of
  * range, inputs are out of order or the copies differ. */
 int pp_graph_connect(struct pp_arena *a, struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;

@@ -163,7 +163,7 @@ void pp_cells_init(struct pp_cells *c, const struct pp_schedule *s)
     size_t per_stage, n = (size_t)g->n_stages, n_edges = 0;
     *c = (struct pp_cells){.graph = g,
                            .n_microbatches = (size_t)s->n_microbatches,
-                           .n_slices = (size_t)g->n_slices};
+                           .n_slices = (size_t)g->slices.n};
     c->first_edge = pp_calloc(n + 1, sizeof *c->first_edge);
     for (size_t i = 0; i < n; i++) {
         c->first_edge[i] = n_edges;

@@ -55,7 +55,7 @@ int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
 {
     if (pp_kind_admits(k->name, s->graph, k->copies, err))
         return -1;
-    if (s->graph->n_slices > 1 ? pp_emit_slices(k, s, o, err)
+    if (s->graph->slices.n > 1 ? pp_emit_slices(k, s, o, err)
                                : pp_emit_whole(k, s, o, err))
         return -1;
     pp_schedule_trim(s);

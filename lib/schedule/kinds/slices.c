@@ -102,13 +102,13 @@ int pp_emit_slices(const struct pp_kind *k, struct pp_schedule *s,
                    const struct pp_kind_options *o, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
-    struct slice_turns t = {.slices = g->n_slices,
+    struct slice_turns t = {.slices = g->slices.n,
                             .each =
-                                o->n_microbatches / g->n_copies * g->n_slices,
+                                o->n_microbatches / g->n_copies * g->slices.n,
                             .copies = g->n_copies,
                             .whole = *g};
     int n = (t.each + t.slices - 1) * t.copies, rc = 0;
-    t.whole.n_slices = 1;
+    t.whole.slices.n = 1;
     /* A kind with copies says itself that microbatches do not divide. */
     if (o->n_microbatches % t.copies)
         return pp_emit_whole(k, s, o, err);

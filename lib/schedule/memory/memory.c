@@ -51,6 +51,12 @@ static unsigned char *where_is(const struct touches *t, struct pp_action a)
                      (size_t)a.microbatch];
 }
 
+/* Returns the sizes of a stage for the slice of the action. */
+static const struct pp_stage_bytes *sizes_of(const struct touches *t, int stage)
+{
+    return pp_slice_bytes(t->g, t->sizes, stage, t->action.slice);
+}
+
 /* Touches activations, where they are now. */
 static void touch_act(struct touches *t, enum pp_buffer_kind kind, size_t bytes)
 {
@@ -62,7 +68,7 @@ static void touch_act(struct touches *t, enum pp_buffer_kind kind, size_t bytes)
  * behind their RELOAD. */
 static void touch_host(struct touches *t)
 {
-    const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
+    const struct pp_stage_bytes *b = sizes_of(t, t->action.stage);
     unsigned char *where = t->where ? where_is(t, t->action) : NULL;
     bool forward = t->action.op == PP_F;
     if (!where || *where != (forward ? LEAVES : IS_BACK))
@@ -76,7 +82,8 @@ static void touch_host(struct touches *t)
  * its gradient. */
 static size_t input_bytes(const struct touches *t, int at, int from)
 {
-    return t->sizes[at].input ? t->sizes[at].input : t->sizes[from].output;
+    size_t input = sizes_of(t, at)->input;
+    return input ? input : sizes_of(t, from)->output;
 }
 
 static bool is_local(const struct touches *t, int stage)
@@ -89,14 +96,13 @@ static bool is_local(const struct touches *t, int stage)
  * backward keeps them. */
 static void touch_earlier(struct touches *t)
 {
-    int s = t->action.stage, last = t->g->n_slices - 1;
+    int s = t->action.stage, last = t->g->slices.n - 1;
     struct pp_action a = t->action;
     for (int q = 0; a.slice == last && q < last; q++) {
         t->action.slice = (int16_t)q;
-        touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i);
-        if (t->sizes[s].routed) {
-            touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w);
-        }
+        touch(t, PP_BUF_ACT_I, s, -1, sizes_of(t, s)->act_i);
+        if (sizes_of(t, s)->routed)
+            touch(t, PP_BUF_ACT_W, s, -1, sizes_of(t, s)->act_w);
     }
     t->action = a;
 }
@@ -105,7 +111,7 @@ static void touch_forward(struct touches *t)
 {
     int s = t->action.stage;
     const struct pp_stage_node *n = &t->g->stages[s];
-    const struct pp_stage_bytes *b = &t->sizes[s];
+    const struct pp_stage_bytes *b = sizes_of(t, s);
     touch_act(t, PP_BUF_ACT_I, b->act_i);
     touch_act(t, PP_BUF_ACT_W, b->act_w);
     touch_earlier(t);
@@ -115,7 +121,7 @@ static void touch_forward(struct touches *t)
     for (int i = 0; i < n->n_inputs; i++) {
         int in = n->inputs[i];
         if (is_local(t, in))
-            touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output);
+            touch(t, PP_BUF_OUTPUT, in, -1, sizes_of(t, in)->output);
         else
             touch(t, PP_BUF_INPUT, s, in, input_bytes(t, s, in));
     }
@@ -128,8 +134,8 @@ static void touch_consumption(struct touches *t)
 {
     int s = t->action.stage;
     const struct pp_stage_node *n = &t->g->stages[s];
-    size_t bytes = t->sizes[s].output;
-    touch_act(t, PP_BUF_ACT_I, t->sizes[s].act_i);
+    size_t bytes = sizes_of(t, s)->output;
+    touch_act(t, PP_BUF_ACT_I, sizes_of(t, s)->act_i);
     for (int i = 0; i < n->n_outputs; i++) {
         int out = n->outputs[i];
         if (is_local(t, out))
@@ -149,11 +155,11 @@ static void touch_consumption(struct touches *t)
  * the last slice's, the gradients of all earlier slices. */
 static void touch_slices(struct touches *t)
 {
-    int s = t->action.stage, last = t->g->n_slices - 1;
+    int s = t->action.stage, last = t->g->slices.n - 1;
     struct pp_action a = t->action;
     for (int q = a.slice == last ? 0 : a.slice; q <= a.slice && q < last; q++) {
         t->action.slice = (int16_t)q;
-        touch(t, PP_BUF_GRAD_KEYS, s, -1, t->sizes[s].grad_keys);
+        touch(t, PP_BUF_GRAD_KEYS, s, -1, sizes_of(t, s)->grad_keys);
     }
     t->action = a;
 }
@@ -169,17 +175,17 @@ static void touch_backward(struct touches *t)
         touch_slices(t);
     }
     if (consumes && ends)
-        touch(t, PP_BUF_GRAD_LAYER, s, -1, t->sizes[s].grad_layer);
+        touch(t, PP_BUF_GRAD_LAYER, s, -1, sizes_of(t, s)->grad_layer);
     else if (consumes || t->action.op == PP_W)
-        touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w);
+        touch(t, PP_BUF_GRAD_W, s, -1, sizes_of(t, s)->grad_w);
     if (ends)
-        touch_act(t, PP_BUF_ACT_W, t->sizes[s].act_w);
+        touch_act(t, PP_BUF_ACT_W, sizes_of(t, s)->act_w);
 }
 
 /* Activations live up to their OFFLOAD, and from their RELOAD on. */
 static void touch_copy(struct touches *t)
 {
-    const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
+    const struct pp_stage_bytes *b = sizes_of(t, t->action.stage);
     if (t->action.op == PP_RELOAD)
         *where_is(t, t->action) = IS_BACK;
     touch_act(t, PP_BUF_ACT_I, b->act_i);
@@ -199,8 +205,8 @@ static void touch_weights(struct touches *t)
 {
     int s = t->action.stage, row = t->g->stages[s].row;
     t->action.microbatch = count_unshards(&t->s->rows[row], t->place, s) - 1;
-    if (t->sizes[s].weights)
-        touch(t, PP_BUF_WEIGHTS, s, -1, t->sizes[s].weights);
+    if (sizes_of(t, s)->weights)
+        touch(t, PP_BUF_WEIGHTS, s, -1, sizes_of(t, s)->weights);
 }
 
 static void touch_action(struct touches *t)
@@ -216,7 +222,7 @@ static void touch_action(struct touches *t)
         touch_backward(t);
         return;
     case PP_SEND_F:
-        touch(t, PP_BUF_OUTPUT, a.stage, -1, t->sizes[a.stage].output);
+        touch(t, PP_BUF_OUTPUT, a.stage, -1, sizes_of(t, a.stage)->output);
         return;
     case PP_RECV_F:
         touch(t, PP_BUF_INPUT, a.stage, a.peer,
@@ -227,7 +233,7 @@ static void touch_action(struct touches *t)
               input_bytes(t, a.stage, a.peer));
         return;
     case PP_RECV_B:
-        touch(t, PP_BUF_DOUTPUT, a.stage, a.peer, t->sizes[a.stage].output);
+        touch(t, PP_BUF_DOUTPUT, a.stage, a.peer, sizes_of(t, a.stage)->output);
         return;
     case PP_UNSHARD:
     case PP_RESHARD:
@@ -313,7 +319,7 @@ static int compare_rings(const void *pa, const void *pb)
 }
 
 /* Returns the *n channels that the row sends on, malloc'ed. */
-static struct send_ring *list_rings(const struct touches *t,
+static struct send_ring *list_rings(struct touches *t,
                                     const struct pp_row *list, size_t *n)
 {
     struct send_ring *c = pp_calloc(list->n + 1, sizeof *c);
@@ -322,10 +328,11 @@ static struct send_ring *list_rings(const struct touches *t,
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
         bool forward = a.op == PP_SEND_F;
+        t->action = a;
         if (pp_is_send(a.op))
             c[(*n)++] =
                 (struct send_ring){t->g->stages[a.peer].row, !forward,
-                                   forward ? t->sizes[a.stage].output
+                                   forward ? sizes_of(t, a.stage)->output
                                            : input_bytes(t, a.stage, a.peer),
                                    1};
     }
@@ -384,9 +391,10 @@ static void touch_workspace(struct touches *t, const struct pp_row *list,
                             int row)
 {
     size_t most = 0;
-    for (int s = 0; s < t->g->n_stages; s++)
-        if (t->g->stages[s].row == row && t->sizes[s].workspace > most)
-            most = t->sizes[s].workspace;
+    for (int i = 0; i < t->g->n_stages * t->g->slices.n; i++)
+        if (t->g->stages[i / t->g->slices.n].row == row &&
+            t->sizes[i].workspace > most)
+            most = t->sizes[i].workspace;
     t->action = (struct pp_action){.microbatch = 0};
     bool pairs = false;
     for (size_t i = 0; i < list->n; i++)
@@ -408,34 +416,47 @@ static void touch_rings(struct touches *t, const struct pp_row *list)
     free(c);
 }
 
-int pp_row_peak(const struct pp_schedule *s, int row, size_t *place)
+/* Returns the most that is open at once: slots, or parts of microbatches. */
+static int64_t find_peak(const struct pp_schedule *s, int row, bool slots,
+                         size_t *place)
 {
     const struct pp_row *list = &s->rows[row];
-    int live = 0, peak = 0;
-    bool trains = false, forward = false;
+    const struct pp_slices *slices = &s->graph->slices;
+    int64_t live = 0, peak = 0, forward = 0;
+    bool trains = false;
     *place = list->n;
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
+        int64_t own = slots ? 1 : pp_slice_own(slices, a.slice);
         live += (a.op == PP_RELOAD) - (a.op == PP_OFFLOAD);
         if (!pp_is_compute(a.op) && !pp_is_copy(a.op))
             continue;
-        forward |= a.op == PP_F;
-        live += a.op == PP_F && s->graph->stages[a.stage].has_backward;
+        if (a.op == PP_F && own > forward)
+            forward = own;
+        if (a.op == PP_F && s->graph->stages[a.stage].has_backward)
+            live += own;
         if (live > peak) {
             *place = i;
             peak = live;
         }
         bool ends = pp_is_compute(a.op) && pp_ends_backward(s->graph, a);
         trains |= ends;
-        live -= ends;
+        live -= ends ? own : 0;
     }
     return trains ? peak : forward;
+}
+
+double pp_row_peak(const struct pp_schedule *s, int row, size_t *place)
+{
+    const struct pp_slices *slices = &s->graph->slices;
+    return (double)find_peak(s, row, false, place) /
+           (double)pp_slice_parts(slices, slices->n);
 }
 
 int pp_row_slots(const struct pp_schedule *s, int row)
 {
     size_t place;
-    return pp_row_peak(s, row, &place);
+    return (int)find_peak(s, row, true, &place);
 }
 
 static bool copies(const struct pp_row *list)

@@ -57,8 +57,8 @@ struct pp_buffer {
     size_t bytes, offset; /* offset is a multiple of 64 */
 };
 
-/* The buffer sizes of one stage for the largest microbatch, or for its largest
- * slice. */
+/* The buffer sizes of one stage for the largest microbatch, or for a slice of
+ * it. */
 struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
     size_t grad_layer; /* the largest grad_w of a unit */
@@ -85,6 +85,14 @@ static inline void pp_stage_bytes_add(struct pp_stage_bytes *b,
     b->workspace = workspace > b->workspace ? workspace : b->workspace;
 }
 
+/* Returns the sizes of a slice among the sizes of all stages. */
+static inline const struct pp_stage_bytes *
+pp_slice_bytes(const struct pp_graph *g, const struct pp_stage_bytes *sizes,
+               int stage, int slice)
+{
+    return &sizes[stage * g->slices.n + slice];
+}
+
 struct pp_memory {
     struct pp_buffer *buffers; /* sorted for pp_memory_find; malloc'ed */
     size_t n, n_host;       /* buffers in the arena, then buffers on the host */
@@ -99,7 +107,8 @@ struct pp_memory {
 };
 
 /* Fills the buffers of a row and the actions between which each is live, but
- * not their places, and no sums of bytes. sizes has one entry per stage. */
+ * not their places, and no sums of bytes. sizes has an entry for every slice of
+ * every stage (pp_slice_bytes). */
 void pp_memory_buffers(const struct pp_schedule *s, int row,
                        const struct pp_stage_bytes *sizes, struct pp_memory *m);
 
@@ -116,9 +125,10 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
  * row that only runs forward. */
 int pp_row_slots(const struct pp_schedule *s, int row);
 
-/* Like pp_row_slots. Sets *place to the position of the F that first reaches
- * the peak, or to the row's end if there is none. */
-int pp_row_peak(const struct pp_schedule *s, int row, size_t *place);
+/* Like pp_row_slots, in microbatches: a slice is its share of one. Sets *place
+ * to the position of the F that first reaches the peak, or to the row's end if
+ * there is none. */
+double pp_row_peak(const struct pp_schedule *s, int row, size_t *place);
 
 /* Returns the whole weights of a stage at a place of the row, from its UNSHARD
  * to its RESHARD, or NULL. */

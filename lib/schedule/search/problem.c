@@ -174,7 +174,7 @@ int pp_search_problem_init(struct pp_search_problem *j,
                                     .n_microbatches = s->n_microbatches,
                                     .n_kinds = backward ? 3 : 2,
                                     .copy = copy};
-    if ((copies > 1 && !copy) || s->graph->n_slices > 1)
+    if ((copies > 1 && !copy) || s->graph->slices.n > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s orders whole sequences on one copy of the weights, "
                        "not slices or copies",

@@ -20,20 +20,20 @@ static double number_message(const void *ctx, struct pp_action a)
     int cut = a.op == PP_SEND_F ? a.stage : a.peer;
     if (!pp_is_send(a.op))
         return 0;
-    return (double)a.microbatch * g->n_stages * g->n_slices +
-           cut * g->n_slices + a.slice;
+    return (double)a.microbatch * g->n_stages * g->slices.n +
+           cut * g->slices.n + a.slice;
 }
 
 static int32_t time_index(const struct pp_graph *g, struct pp_action a)
 {
-    return N_OPS * (a.stage * g->n_slices + a.slice) + a.op;
+    return N_OPS * (a.stage * g->slices.n + a.slice) + a.op;
 }
 
 /* Adds the waits of an operation. Pieces of its row need none. */
 static void add_waits(struct pp_makespan *x, const struct pp_ops *o, int32_t op,
                       const int32_t *piece)
 {
-    int32_t n = x->graph->n_stages * x->graph->n_slices;
+    int32_t n = x->graph->n_stages * x->graph->slices.n;
     for (int32_t i = o->in.first[op]; i < o->in.first[op + 1]; i++) {
         int64_t message = (int64_t)o->in.lag[i];
         x->waits[x->n_waits++] = (struct pp_makespan_wait){
@@ -90,7 +90,7 @@ static void fill_makespan(struct pp_makespan *x, const struct pp_schedule *s,
                           const struct pp_paths *p)
 {
     size_t n = (size_t)p->ops->n, rows = (size_t)x->graph->n_rows;
-    size_t slices = (size_t)(x->graph->n_stages * x->graph->n_slices);
+    size_t slices = (size_t)(x->graph->n_stages * x->graph->slices.n);
     int32_t *piece = pp_calloc(n, sizeof *piece);
     x->pieces = pp_calloc(n + 1, sizeof *x->pieces);
     x->waits = pp_calloc((size_t)p->ops->in.first[n], sizeof *x->waits);
@@ -130,7 +130,7 @@ int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
 
 static void set_op_times(struct pp_makespan *x, const struct pp_times *t)
 {
-    int n = x->graph->n_slices;
+    int n = x->graph->slices.n;
     for (int i = 0; i < x->graph->n_stages * n; i++) {
         bool input = x->graph->stages[i / n].input_grad;
         for (int op = 0; op < N_OPS; op++) {
@@ -196,7 +196,7 @@ static void count_time(const struct pp_graph *g, int32_t time,
 {
     int i = time / N_OPS;
     int of = pp_time_of((enum pp_op)(time % N_OPS),
-                        g->stages[i / g->n_slices].input_grad);
+                        g->stages[i / g->slices.n].input_grad);
     if (of >= 0)
         counts->slice[i][of]++;
 }
@@ -233,7 +233,7 @@ static void count_piece(const struct pp_makespan *x, int32_t at,
 static void clear_counts(const struct pp_makespan *x,
                          const struct pp_times *counts)
 {
-    size_t n = (size_t)(x->graph->n_stages * x->graph->n_slices);
+    size_t n = (size_t)(x->graph->n_stages * x->graph->slices.n);
     memset(counts->slice, 0, n * sizeof *counts->slice);
     memset(counts->message, 0, n * sizeof *counts->message);
 }

@@ -60,7 +60,7 @@ static void sort_rounds(struct ordering *o)
     for (size_t k = 0; k < x->n_rounds; k++) {
         o->sorted[k].round = (uint32_t)k;
         for (size_t r = 0; r < x->dp; r++)
-            for (int i = 0; i < g->n_stages * g->n_slices; i++) {
+            for (int i = 0; i < g->n_stages * g->slices.n; i++) {
                 const double *op = x->times[r * x->n_rounds + k].op + 4 * i;
                 o->sorted[k].cost += op[PP_F] + op[PP_B];
             }

@@ -19,23 +19,24 @@ double pp_literal_time(const void *ctx, struct pp_action a)
     const struct pp_literal_costs *c = ctx;
     bool source = !c->textbook && !pp_is_send(a.op) && a.stage >= 0 &&
                   !c->graph->stages[a.stage].input_grad;
-    int n = c->graph->n_slices;
+    const struct pp_slices *n = &c->graph->slices;
+    int q = a.slice;
     bool frozen = pp_is_compute(a.op) && c->graph->stages[a.stage].frozen;
     double w = frozen ? 0 : c->w;
     if (frozen && source && a.op != PP_F)
         return 0;
     switch ((enum pp_op)a.op) {
     case PP_F:
-        return c->f / n;
+        return pp_slice_share(n, q, c->f);
     case PP_B:
-        return (c->i + w) / n;
+        return pp_slice_share(n, q, c->i + w);
     case PP_I:
-        return source ? 0 : c->i / n;
+        return source ? 0 : pp_slice_share(n, q, c->i);
     case PP_W:
-        return (source ? c->i + w : w) / n;
+        return pp_slice_share(n, q, source ? c->i + w : w);
     case PP_SEND_F:
     case PP_SEND_B:
-        return c->comm / n;
+        return pp_slice_share(n, q, c->comm);
     case PP_REDUCE_GRAD:
         return c->reduce;
     case PP_UNSHARD:

@@ -233,7 +233,7 @@ void pp_memory_timeline_slots(const struct pp_graph *g,
                               struct pp_memory_timeline *c)
 {
     bool trains = false;
-    double live = 0;
+    double live = 0; /* parts of microbatches */
     init_timeline(c, list->n);
     for (size_t i = 0; i < list->n && !trains; i++)
         trains = pp_is_compute(list->actions[i].op) &&
@@ -241,9 +241,10 @@ void pp_memory_timeline_slots(const struct pp_graph *g,
     double now = 0;
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
+        double own = (double)pp_slice_own(&g->slices, a.slice);
         if (pp_is_copy(a.op)) {
             now = copy_end(&spans[i], now);
-            live += a.op == PP_RELOAD ? 1 : -1;
+            live += a.op == PP_RELOAD ? own : -own;
             add_level(c, now, live);
         }
         if (!pp_is_compute(a.op))
@@ -253,10 +254,12 @@ void pp_memory_timeline_slots(const struct pp_graph *g,
         pp_span_piece(spans, i, &start, &end);
         now = end;
         if (a.op == PP_F && (!trains || g->stages[a.stage].has_backward))
-            add_level(c, start, ++live);
+            add_level(c, start, live += own);
         if (closes)
-            add_level(c, end, --live);
+            add_level(c, end, live -= own);
     }
+    pp_memory_timeline_scale(
+        c, 1 / (double)pp_slice_parts(&g->slices, g->slices.n));
 }
 
 void pp_memory_timeline_bytes(const struct pp_row *list,
