@@ -126,7 +126,7 @@ static int place(struct comparison *c, struct entry *e)
     if (e->kind != &automatic)
         o->slots = 0;
     if (!e->kind || e->kind == &automatic)
-        o->slices = 0;
+        o->slices = NULL;
     if (!o->n_ranks) {
         e->run.name = c->p->name;
         e->run.manifest = c->p->manifest;

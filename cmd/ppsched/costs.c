@@ -40,29 +40,36 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
                              : pp_default_microbatch_of(DEFAULT_SEQ_LEN);
 }
 
-static void assume_microbatches(struct ppsched *p)
+size_t ppsched_most_tokens(const struct ppsched *p)
 {
-    struct ppsched_costs *c = &p->costs;
-    const struct pp_default_microbatch mb = assumed_microbatch(p);
-    pp_step_assume(&c->step, &mb, p->schedule->n_microbatches);
-    bool sized = p->manifest.has_data;
-    c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
-    c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
+    const struct pp_manifest *m = &p->manifest;
+    return p->data       ? pp_packed_room(&p->packed, m->mesh.cp)
+           : m->has_data ? m->data.max_tokens
+                         : (size_t)assumed_microbatch(p).tokens;
 }
 
-/* Fills the sizes of microbatches, from the bins of the step or as assumed, and
- * the most tokens of any step. */
+void ppsched_measure(const struct ppsched *p, struct pp_step *x, int step,
+                     int n)
+{
+    const struct pp_default_microbatch mb = assumed_microbatch(p);
+    if (p->data)
+        pp_step_measure(x, &p->packed, step, n);
+    else
+        pp_step_assume(x, &mb, n);
+}
+
+/* Fills the sizes of microbatches of the step, and the most tokens of any
+ * step. */
 static void measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     int step = p->options.step ? p->options.step : 1;
-    if (!p->data) {
-        assume_microbatches(p);
-        return;
-    }
-    pp_step_measure(&c->step, &p->packed, step, p->schedule->n_microbatches);
-    c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
-    c->max_seqlen = p->packed.max_seqlen;
+    ppsched_measure(p, &c->step, step, p->schedule->n_microbatches);
+    c->max_tokens = ppsched_most_tokens(p);
+    c->max_seqlen = p->data ? p->packed.max_seqlen
+                    : p->manifest.has_data
+                        ? c->max_tokens
+                        : (size_t)assumed_microbatch(p).seq_len;
 }
 
 /* --- the items of encoders: images, or clips of audio --- */
@@ -493,17 +500,24 @@ static int check_streams(struct ppsched *p)
                    p->data);
 }
 
-int ppsched_open_costs(struct ppsched *p)
+int ppsched_open_data(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
-    if (p->costs.graph)
+    if (p->packed.n_bins)
         return 0;
     if (p->data && (pp_packed_open(p->data, &p->packed, err) ||
                     check_ranks(p) || check_streams(p)))
         return -1;
     if (p->data && p->packed.n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: has no microbatches", p->data);
-    return init(p);
+    return 0;
+}
+
+int ppsched_open_costs(struct ppsched *p)
+{
+    if (p->costs.graph)
+        return 0;
+    return ppsched_open_data(p) ? -1 : init(p);
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)

@@ -43,9 +43,9 @@ struct ppsched_options {
     int n_chunks;       /* -c; 0: not given */
     const char *placement;
     int group;
-    int slices;     /* 0: not given */
-    int depth;      /* -1: not given; or PPSCHED_DEPTH_AUTO */
-    double seconds; /* auto: seconds of search */
+    const char *slices; /* --slices, or NULL */
+    int depth;          /* -1: not given; or PPSCHED_DEPTH_AUTO */
+    double seconds;     /* auto: seconds of search */
     int seed;
     bool whole_backward;
     int minimize; /* auto: enum ppsched_aim */
@@ -155,6 +155,22 @@ const struct pp_trainer *ppsched_trainer(const struct ppsched *p);
 /* Opens the data and fills p->costs from the options, the manifest and the
  * data, once. Needs stages and a number of microbatches. */
 int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
+
+/* Opens the data, if there are any, once. */
+int ppsched_open_data(struct ppsched *p) PP_MUST_USE;
+
+/* Returns the tokens of the largest microbatch. */
+size_t ppsched_most_tokens(const struct ppsched *p);
+
+/* Fills the sizes of n microbatches of a step, from 1 on: from the data, or as
+ * assumed. */
+void ppsched_measure(const struct ppsched *p, struct pp_step *x, int step,
+                     int n);
+
+/* Sets the slices of the manifest's graph by --slices, or to as many as
+ * usual. */
+int ppsched_set_slices(struct ppsched *p, int usual) PP_MUST_USE;
+
 void ppsched_costs_finish(struct ppsched_costs *c);
 
 /* Returns the most slots that a rank keeps alive. A slice is its part of one.

@@ -75,8 +75,8 @@ static int build(struct ppsched *p)
     struct pp_kind_options k = {o->n_microbatches, o->group, false};
     struct pp_err *err = &p->tool->err;
     struct pp_graph *g = &p->manifest.graph;
-    int slices = o->slices || !kind ? o->slices : kind->slices;
-    g->slices.n = slices ? slices : 1;
+    if (ppsched_set_slices(p, kind && kind->slices ? kind->slices : 1))
+        return -1;
     /* A time of reductions implies replicas, also without a mesh, and one of
      * gatherings implies divided weights. */
     g->replicas |= o->reduce != NULL;
@@ -90,7 +90,7 @@ static int build(struct ppsched *p)
                        "than %d forwards, the limit of a plan",
                        g->n_stages, o->n_microbatches, g->slices.n, MAX_CELLS);
     const struct pp_trainer_order order = {
-        .kind = o->kind, .slices = slices, .copies = g->n_copies > 1};
+        .kind = o->kind, .slices = g->slices.n, .copies = g->n_copies > 1};
     if (pp_trainer_check_order(ppsched_trainer(p), &order, err))
         return -1;
     p->schedule = &p->built;

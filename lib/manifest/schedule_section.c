@@ -18,6 +18,7 @@ const struct pp_doc_field pp_schedule_fields[] = {
      PP_MAX_MICROBATCHES},
     {"slices", PP_INTEGER, PP_OPTIONAL, AT(slices), 1, PP_MAX_SLICES,
      .absent = 1},
+    {"slice_parts"},
     {"channel_depth", PP_INTEGER, PP_ALWAYS, AT(channel_depth), 0,
      PP_MAX_MICROBATCHES, .absent = 1},
     {"actions"},
@@ -101,6 +102,30 @@ static int check_slices(const struct pp_value *at, int slices,
     return 0;
 }
 
+/* Reads the parts of unequal slices. */
+static int read_parts(const struct pp_value *at, struct pp_manifest *m)
+{
+    struct pp_slices *slices = &m->graph.slices;
+    struct pp_value parts;
+    size_t n;
+    int64_t part, all = 0;
+    if (!pp_value_find(at, "slice_parts", &parts))
+        return 0;
+    if (pp_value_array(&parts, &n))
+        return -1;
+    if (n != (size_t)slices->n)
+        return pp_value_fail(&parts, "%zu parts of %d slices", n, slices->n);
+    int32_t *ends = pp_arena_alloc(&m->arena, n, sizeof *ends);
+    for (size_t q = 0; q < n; q++) {
+        struct pp_value item = pp_value_item(&parts, q);
+        if (pp_value_int(&item, 1, PP_MAX_SLICE_PARTS - all, &part))
+            return -1;
+        ends[q] = (int32_t)(all += part);
+    }
+    slices->ends = ends;
+    return 0;
+}
+
 int pp_read_schedule_section(const struct pp_value *at, void *manifest)
 {
     struct pp_manifest *m = manifest;
@@ -111,7 +136,9 @@ int pp_read_schedule_section(const struct pp_value *at, void *manifest)
         return pp_value_fail(at, "there are no stages to schedule");
     if (check_slices(at, given.slices, m))
         return -1;
-    m->graph.slices.n = given.slices;
+    m->graph.slices = (struct pp_slices){given.slices, NULL};
+    if (read_parts(at, m))
+        return -1;
     pp_schedule_init(&m->schedule, &m->graph, given.kind, given.n_microbatches);
     m->schedule.channel_depth = given.channel_depth;
     if (read_rows(at, &m->schedule))
@@ -126,7 +153,13 @@ json_t *pp_write_schedule_section(const struct pp_schedule *s,
     const struct settings settings = {s->kind, s->n_microbatches,
                                       s->graph->slices.n, s->channel_depth};
     json_t *o = pp_fields_write(pp_schedule_fields, &settings, err);
-    json_t *actions = json_array();
+    const struct pp_slices *slices = &s->graph->slices;
+    json_t *actions = json_array(), *parts = json_array();
+    for (int q = 0; slices->ends && q < slices->n; q++)
+        json_array_append_new(parts, json_integer(pp_slice_own(slices, q)));
+    if (slices->ends)
+        pp_put(o, "slice_parts", json_incref(parts));
+    json_decref(parts);
     for (int r = 0; r < s->graph->n_rows; r++) {
         char *text = pp_schedule_format_row(s, r);
         json_array_append_new(actions, json_string(text));

@@ -162,7 +162,64 @@ fails() {
         ppsched --max-in-flight 1 --check sliced.json
 }
 
+@test "slices have parts of a microbatch" {
+    ppsched -q -s seq1f1b -p 2 -m 2 --slices 6,4,2 >parts.json
+    jq -e '.schedule | .slices == 3 and .slice_parts == [3, 2, 1]' parts.json
+    # F takes 3, 2 and 1 sixths of 1, and B as many of 2.
+    ppsched --stats parts.json |
+        jq -e '(.makespan - 7.5 | fabs) < 1e-9 and (.peak[0] - 5 / 3 | fabs) < 1e-9'
+    # Equal parts are slices without parts, and other schedules have none.
+    ppsched -q -s seq1f1b -p 2 -m 2 --slices 3 >equal.json
+    ppsched -q -s seq1f1b -p 2 -m 2 --slices 2,2,2 >same.json
+    diff <(jq .schedule equal.json) <(jq .schedule same.json)
+    ppsched -q -s 1f1b -m 2 parts.json |
+        jq -e '.schedule | has("slice_parts") | not'
+}
+
+# longest N PARTS: prints the largest product of the pairs of a slice, whose
+# parts of N tokens are given; the work is the pairs, and TOKENS for each token.
+longest() {
+    jq -n --argjson n "$1" --argjson parts "[$2]" --argjson by "$3" '
+        def work($a; $b): $b * ($b + 1) / 2 - $a * ($a + 1) / 2 + $by * ($b - $a);
+        ($parts | add) as $all | [foreach $parts[] as $p (
+            {at: 0}; .from = (.at * $n / $all | floor) | .at += $p
+            | .to = (.at * $n / $all | floor)) | work(.from; .to)] | max'
+}
+
+@test "slices of equal work have the shortest longest slice" {
+    local by best now parts
+    for by in 0 5 100; do
+        jq -n --argjson by "$by" '{format: "pp-manifest", version: 1, mesh: {pp: 2},
+            stages: [range(2) | {stage: ., rank: ., fwd_flops: [$by, 1]}]}' >work.json
+        ppsched -q -s 1f1b -m 2 --slices 3,work --seq-len 24 work.json >cut.json
+        parts=$(jq -r '.schedule.slice_parts | join(",")' cut.json)
+        # All ways to cut 24 tokens.
+        best=$(jq -n --argjson by "$by" '
+            def work($a; $b): $b * ($b + 1) / 2 - $a * ($a + 1) / 2 + $by * ($b - $a);
+            [range(1; 23) as $a | range($a + 1; 24) as $b |
+                [work(0; $a), work($a; $b), work($b; 24)] | max] | min')
+        now=$(longest 24 "$parts" "$by")
+        [ "$now" = "$best" ]
+        ppsched --stats --seq-len 24 cut.json >by-work
+        ppsched -q -s 1f1b -m 2 --slices 3 --seq-len 24 --stats work.json >equal
+        jq -e --slurpfile equal equal '.makespan < $equal[0].makespan' by-work
+    done
+    # Two short sequences have as much work in each half.
+    printf '%s\n' '{"input_ids": [1, 2, 3]}' '{"input_ids": [4, 5, 6]}' |
+        pppack -l 6 -o halves -
+    ppsched -q -s 1f1b -m 1 --slices 2,work --data halves work.json |
+        jq -e '.schedule | .slices == 2 and (has("slice_parts") | not)'
+}
+
 @test "invalid uses of slices are refused" {
+    fails 2 "ppsched: --slices: 'wor' is not an integer" \
+        ppsched -s 1f1b -p 2 -m 4 --slices 4,wor
+    fails 2 "ppsched: --slices: '0' is not between 1 and 1073741824" \
+        ppsched -s 1f1b -p 2 -m 4 --slices 4,0
+    fails 2 "ppsched: --slices: the parts are more than 1073741824 in all" \
+        ppsched -s 1f1b -p 2 -m 4 --slices 1,1073741824
+    fails 2 "ppsched: --slices: the stages have no costs *; give the parts of slices" \
+        ppsched -s 1f1b -p 2 -m 4 --slices 4,work
     fails 2 "*looped-bfs takes whole sequences*" \
         ppsched -s looped-bfs -p 2 -m 4 --slices 2
     fails 2 "*not 9; try --microbatches 10" \

@@ -379,8 +379,50 @@ static void test_random(void)
        "slices in a wrong order are refused, %d of %d", refused, spoilt);
 }
 
+/* Slices of any parts tile any microbatch by whole groups of rows, and each has
+ * room for its rows of every microbatch that is not larger. */
+static void test_bounds(void)
+{
+    enum { ROUNDS = 2000, MOST_ROWS = 500 };
+    struct dice d = {.key = 11};
+    int tiled = 0, fits = 0, tight = 0, cells = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        int32_t ends[MOST_SLICES];
+        struct pp_slices s = {1 + roll(&d, MOST_SLICES),
+                              roll(&d, 3) ? ends : NULL};
+        size_t grain = 1 + (size_t)roll(&d, 4), reached = 0;
+        size_t most = grain * (size_t)(1 + roll(&d, MOST_ROWS)), sum = 0;
+        size_t rows = most / grain
+                          ? grain * (size_t)roll(&d, (int)(most / grain) + 1)
+                          : 0;
+        double share = 0;
+        bool whole = true, room = true;
+        for (int q = 0; q < s.n; q++)
+            ends[q] = 1 + roll(&d, 9) + (q ? ends[q - 1] : 0);
+        for (int q = 0; q < s.n; q++) {
+            size_t from = pp_slice_begin(&s, rows, grain, q);
+            size_t to = pp_slice_begin(&s, rows, grain, q + 1);
+            size_t of = pp_slice_room(&s, most, grain, q);
+            whole &= from == reached && to >= from && from % grain == 0;
+            room &= to - from <= of;
+            share += pp_slice_share(&s, q, 1);
+            sum += of;
+            reached = to;
+        }
+        tiled +=
+            whole && reached == rows && share > 1 - 1e-12 && share < 1 + 1e-12;
+        fits += room;
+        tight += sum < most + grain * (size_t)s.n;
+        cells++;
+    }
+    is_int(tiled, cells, "slices follow each other, in whole groups of rows");
+    is_int(fits, cells, "no slice exceeds its room");
+    is_int(tight, cells, "a room is less than a group too large");
+}
+
 int main(void)
 {
+    test_bounds();
     test_deps();
     test_rows();
     test_named_op();

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define PP_MAX_SLICE_PARTS (1 << 30)
+
 struct pp_slices {
     int n; /* slices of a microbatch */
     /* (n) How many of ends[n - 1] equal parts of a microbatch end with each
