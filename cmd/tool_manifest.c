@@ -125,9 +125,25 @@ static bool has_cp(const struct pp_manifest *m)
     return m->mesh.cp > 1;
 }
 
+/* Reports whether context-parallel ranks do not gather keys. */
+static bool passes_keys(const struct pp_manifest *m)
+{
+    return has_cp(m) && m->mesh.cp_exchange != PP_CP_GATHER;
+}
+
+static bool divides_exactly(const struct pp_manifest *m)
+{
+    return has_cp(m) && m->mesh.cp_exact;
+}
+
 static bool has_capacity(const struct pp_manifest *m)
 {
     return m->mesh.expert_capacity > 0;
+}
+
+static bool divides_capacity(const struct pp_manifest *m)
+{
+    return has_cp(m) && has_capacity(m);
 }
 
 static bool drops_by_probs(const struct pp_manifest *m)
@@ -162,9 +178,16 @@ static const struct clash {
     const char *with;   /* the other feature, or the reason */
     const char *remedy; /* NULL: the usual one of the feature */
 } clashes[] = {
-    {SLICES, TOOL_PLANNER_SCHEDULE, has_cp,
-     "context-parallel ranks divide sequences too",
-     "take a schedule without slices or ppsplit --cp 1"},
+    {SLICES, TOOL_PLANNER_SCHEDULE, passes_keys,
+     "context-parallel ranks pass on the keys of whole microbatches",
+     "take a schedule without slices or ppsplit --cp-exchange gather"},
+    {SLICES, TOOL_PLANNER_SCHEDULE, divides_exactly,
+     "exact context-parallel ranks add up whole microbatches",
+     "take a schedule without slices or ppsplit without --cp-exact"},
+    {SLICES, TOOL_PLANNER_SCHEDULE, divides_capacity,
+     "--expert-capacity counts the tokens of whole microbatches on "
+     "context-parallel ranks",
+     NULL},
     {SLICES, TOOL_PLANNER_SCHEDULE, has_encoder,
      "images and audio belong to whole microbatches", NULL},
     {SLICES, TOOL_PLANNER_SCHEDULE, drops_by_probs,

@@ -480,8 +480,15 @@ static int init(struct ppsched *p)
 static int check_ranks(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
-    return pp_packed_check_mesh(&p->packed, p->manifest.mesh.cp, err)
-               ? pp_fail_at(err, "%s: ", p->data)
+    const struct pp_manifest *m = &p->manifest;
+    if (pp_packed_check_mesh(&p->packed, m->mesh.cp, err))
+        return pp_fail_at(err, "%s: ", p->data);
+    return p->packed.cp && m->mesh.cp > 1 && m->graph.slices.n > 1
+               ? pp_fail(err, PP_EXIT_INPUT,
+                         "%s: sequences with ranks of their own are not "
+                         "divided into slices; pack with pppack --cp-sizes "
+                         "fixed",
+                         p->data)
                : 0;
 }
 

@@ -250,6 +250,11 @@ static int check_ranges(const struct runner *p, const char *dir,
         return 0;
     if (pp_packed_check_mesh(data, x->cp, err))
         return pp_fail_at(err, "%s: ", dir);
+    if (p->manifest.graph.slices.n > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: sequences with ranks of their own are not divided "
+                       "into slices; pack with pppack --cp-sizes fixed",
+                       dir);
     if (pp_mesh_is_exact(x))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: sequences with ranks of their own cannot be exact "

@@ -306,9 +306,12 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
 
 size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 {
-    /* Keys and values, also of the context, and their gradients. */
+    /* Keys and values, also of the context, and their gradients. What ranks
+     * gather has room for the rows of a slice already. */
     size_t before = quotient_up(context, (size_t)pp_mesh_sharers(x));
-    return context ? 2 * (before + rows) : 0;
+    return x->cp > 1 ? 3 * (size_t)x->cp * before
+           : context ? 2 * (before + rows)
+                     : 0;
 }
 
 /* --- units --- */

@@ -44,7 +44,13 @@ plan() {
 @test "a schedule with slices is noted if something needs whole microbatches" {
     local model=$G/mixtral/model capacity='--expert-capacity 1.5' row
     plan 'seq1f1b --slices 2' -p 2 --cp 2 "$G/llama/model"
-    refused ppsched "context-parallel ranks divide sequences too"
+    refused
+    plan 'seq1f1b --slices 2' -p 2 --cp 2 --cp-exchange ring "$G/llama/model"
+    refused ppsched "context-parallel ranks pass on the keys of whole"
+    plan 'seq1f1b --slices 2' -p 2 --cp 2 --cp-exact "$G/llama/model"
+    refused ppsched "exact context-parallel ranks add up whole microbatches"
+    plan seq1f1b -p 2 --cp 2 $capacity "$model"
+    refused ppsched "--expert-capacity counts the tokens of whole microbatches on"
     plan seq1f1b -p 2 "$G/llava"
     refused ppsched "images and audio belong to whole microbatches"
     while read -r row; do

@@ -91,9 +91,9 @@ def draw_microbatches(rng, plan, total):
 def draw_schedule(rng, p, plan):
     sched = plan["sched"]
     if plan["kind"] == "seq1f1b":
-        sched += ["--slices", str(rng.choice([2, 3]))]
+        sched += ["--slices", rng.choice(["2", "3", "3,1,2"])]
     elif plan["kind"] == "gpipe" and not p["gen"] and not plan["encoder"] and (
-            plan["cp"] == 1 and p["family"] not in ENCODERS and
+            p["family"] not in ENCODERS and
             plan["chunks"] == 1 and chance(rng, 0.2)):
         sched += ["--slices", "2"]
     if plan["kind"] == "auto":
@@ -151,17 +151,16 @@ def draw_ranks(rng, p, plan):
         plan["tp"] = 1
     if p["family"] in ENCODERS and plan["tp"] > p["heads"] // 2:
         plan["tp"] = 2
-    plan["cp"] = 1 if sliced else rng.choice([1, 1, 2] if three
-                                             else [1, 1, 2, 2, 4])
+    plan["cp"] = rng.choice([1, 1, 2] if three else [1, 1, 2, 2, 4])
     plan["dp"] = rng.choice([1, 1, 2, 2, 3])
     split = plan["split"]
     if plan["cp"] > 1:
         whole = (p["kv"] % (plan["tp"] * plan["cp"]) == 0 and
                  (p["family"] not in ENCODERS or
                   p["heads"] > 4 and plan["tp"] * plan["cp"] == 2))
-        split += ["--cp-exchange", rng.choice(["gather", "ring"] +
-                                              ["a2a", "a2a"] * whole)]
-        if p["family"] not in ENCODERS and not p["gen"] and chance(rng, 0.12):
+        split += ["--cp-exchange", "gather" if sliced else
+                  rng.choice(["gather", "ring"] + ["a2a", "a2a"] * whole)]
+        if not sliced and p["family"] not in ENCODERS and not p["gen"] and chance(rng, 0.12):
             split[-1] = rng.choice(["gather", "a2a"] if whole else ["gather"])
             split += ["--cp-exact"]
     if has_experts(p):

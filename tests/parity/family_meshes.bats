@@ -35,7 +35,7 @@ meshes() {
     verified "$family" 1f1b -p 2 --tp 2 --cp 2 --cp-exchange ring \
         --recompute selective
     verified "$family" zb-h1 -p 2 --recompute full "$@"
-    verified "$family" 'seq1f1b --slices 2' -p 2 "$@"
+    verified "$family" 'seq1f1b --slices 2' -p 2 --cp 2 "$@"
 }
 
 @test "olmo3" { meshes olmo3; }

@@ -79,6 +79,46 @@ static void test_ranks(const struct pp_packed *p)
     pp_batch_finish(&b);
 }
 
+/* Tests the rows that one of two context-parallel ranks has of the second slice
+ * of a bin: a sequence of eleven tokens continues, and one of three follows.
+ */
+static void test_slice_of_ranks(void)
+{
+    static const int32_t cu[] = {0, 11, 14}, padded[] = {0, 12, 16};
+    static const int32_t words[16] = {1, 2, 3, 4, 5, 6, 7, 8,
+                                      1, 2, 3, 0, 4, 5, 6};
+    const struct pp_bin bin = {.tokens = 16,
+                               .n_sequences = 2,
+                               .cu_seqlens = cu,
+                               .cu_seqlens_padded = padded,
+                               .input_ids = words,
+                               .labels = words};
+    const struct pp_batch_part part = {
+        .slice = 1, .slices = {2}, .n_ranks = 2, .rank = 0, .grain = 4};
+    struct pp_batch b;
+    struct pp_host_microbatch host;
+    struct pp_err err = {0};
+    ok(!pp_batch_init(&b, NULL, 16, 10, false, &err) &&
+           !pp_batch_view_bin(&b, &bin, false, &part, &host, &err),
+       "views a slice of a rank");
+    ok(host.of.tokens == 4 && host.of.slice.context == 8 &&
+           host.of.keys.n == 16,
+       "it has keys of the earlier slice");
+    is_ints(host.of.input_ids, (int32_t[]){1, -1, 4, -1}, 4,
+            "the outer chunks of the part of each sequence");
+    is_ints(host.of.positions, (int32_t[]){8, 0, 0, 0}, 4, "positions");
+    is_ints(host.of.keys.order,
+            (int32_t[]){0, 1, 8, 9, 10, 11, 2, 3, 4, 12, 13, 5, 6, 14, 15, 7},
+            16, "each rank has rows of the earlier slice before its own");
+    is_ints((const int32_t *)host.of.keys.of,
+            (int32_t[]){0, 9, 8, 0, 0, 0, 12, 1, 0, 12, 0, 0}, 12, "keys");
+    ok(host.of.keys.n_whole == 2, "two sequences have a part in the slice");
+    is_ints(host.of.keys.whole_cu, (int32_t[]){0, 3, 6}, 3, "  real rows");
+    is_ints(host.of.keys.whole_cu_padded, (int32_t[]){0, 4, 8}, 3,
+            "  all rows");
+    pp_batch_finish(&b);
+}
+
 static void test_views(const struct pp_packed *p)
 {
     struct pp_batch b;
@@ -169,6 +209,7 @@ int main(void)
     snprintf(path, sizeof path, "%s/packed", dir);
     if (ok(!make(path, &p, &err), "packed data %s", err.text)) {
         test_views(&p);
+        test_slice_of_ranks();
         test_ranks(&p);
     }
     pp_packed_finish(&p);

@@ -73,8 +73,16 @@ struct view {
     const struct pp_bin *bin;
     const struct pp_batch_part *part;
     struct pp_microbatch *mb;
+    int32_t end; /* of the slice, in the bin */
     int32_t bad; /* an id that is not a token, once one is found */
 };
+
+/* Returns where slice q of the bin begins. */
+static int32_t slice_begin(const struct view *v, int q)
+{
+    size_t grain = v->part->grain ? v->part->grain : 1;
+    return (int32_t)pp_slice_begin(&v->part->slices, v->bin->tokens, grain, q);
+}
 
 static int32_t word_here(const struct view *v, int32_t id)
 {
@@ -190,44 +198,18 @@ static struct rows sequence_of(const struct pp_bin *bin, uint32_t i)
                          .end = bin->cu_seqlens_padded[i + 1]};
 }
 
-/* Appends the rows of sequence i that are in the slice; there may be none. */
-static bool view_slice(struct view *v, uint32_t i)
-{
-    struct pp_microbatch *mb = v->mb;
-    int32_t first = (int32_t)mb->slice.first_row;
-    struct rows r = sequence_of(v->bin, i);
-    r.from = larger(r.start, first);
-    r.to = smaller(r.end, first + (int32_t)mb->tokens);
-    if (r.from > r.start && r.from < smaller(r.to, r.start + r.n))
-        mb->slice.context = (size_t)(r.from - r.start);
-    /* The keys of the context come before the keys of the slice. */
-    int32_t row = v->b->cu_seqlens_padded[mb->n_sequences];
-    int32_t key = mb->n_sequences ? row + (int32_t)mb->slice.context : 0;
-    return view_part(v, &r, key);
-}
-
 /* The context-parallel ranks that share sequences. */
 struct sharing {
     int32_t ranks, rank; /* of this rank, among them */
-    int32_t of_rank;     /* rows of a rank */
+    int32_t of_rank;     /* rows of a rank, of the context too */
     int32_t key;         /* of the next sequence, among the rows of all */
     int32_t *order;      /* of the keys */
 };
 
-/* Appends the two chunks of sequence i of a rank, and lists where the ranks
- * have the keys of the sequence. */
-static bool view_chunks(struct view *v, uint32_t i, struct sharing *s)
+/* Lists where the ranks have the keys of a part of a sequence. */
+static void list_keys(const struct rows *r, struct sharing *s)
 {
-    struct rows r = sequence_of(v->bin, i);
-    int32_t last = 2 * s->ranks - 1, start = r.start;
-    int32_t length = (r.end - start) / (last + 1);
-    const int32_t chunks[] = {s->rank, last - s->rank};
-    for (int k = 0; k < 2; k++) {
-        r.from = start + chunks[k] * length;
-        r.to = r.from + length;
-        if (!view_part(v, &r, s->key))
-            return false;
-    }
+    int32_t last = 2 * s->ranks - 1, length = (r->to - r->from) / (last + 1);
     int32_t first = s->key / s->ranks;
     for (int32_t chunk = 0; chunk <= last; chunk++) {
         bool low = chunk < s->ranks;
@@ -236,17 +218,44 @@ static bool view_chunks(struct view *v, uint32_t i, struct sharing *s)
         for (int32_t t = 0; t < length; t++)
             s->order[s->key + chunk * length + t] = from + t;
     }
-    s->key += r.end - start;
-    return true;
+    s->key += r->to - r->from;
 }
 
-/* Appends all of sequence i, whose keys nobody else has. */
-static bool view_whole(struct view *v, uint32_t i)
+/* Returns the rows of sequence i that are in the slice; there may be none. */
+static struct rows rows_in_slice(const struct view *v, uint32_t i)
 {
     struct rows r = sequence_of(v->bin, i);
-    r.from = r.start;
-    r.to = r.end;
-    return view_part(v, &r, 0);
+    r.from = larger(r.start, (int32_t)v->mb->slice.first_row);
+    r.to = smaller(r.end, v->end);
+    return r;
+}
+
+/* Appends what this rank has of the rows of sequence i that are in the slice:
+ * its two chunks, or all of them. */
+static bool view_sequence(struct view *v, uint32_t i, struct sharing *s)
+{
+    const struct rows all = rows_in_slice(v, i);
+    int32_t last = 2 * s->ranks - 1, length = (all.to - all.from) / (last + 1);
+    /* The keys of the context come before the keys of the slice. */
+    bool continues = all.from > all.start;
+    int32_t first_key =
+        s->key - (continues ? (int32_t)v->mb->slice.context : 0);
+    if (all.from >= all.to)
+        return true;
+    if (s->ranks == 1) {
+        s->key += all.to - all.from;
+        return view_part(v, &all, first_key);
+    }
+    const int32_t chunks[] = {s->rank, last - s->rank};
+    for (int k = 0; k < 2; k++) {
+        struct rows r = all;
+        r.from = all.from + chunks[k] * length;
+        r.to = r.from + length;
+        if (!view_part(v, &r, first_key))
+            return false;
+    }
+    list_keys(&all, s);
+    return true;
 }
 
 /* Room for the arrays of spans: behind the rows of a rank, which are at most
@@ -283,14 +292,13 @@ static void take_bounds(const struct pp_batch *b, struct span_arrays *at,
     at->order += s->ranks > 1 ? s->keys.n : 0;
 }
 
-/* Adds the bounds of sequence i to the bounds of whole sequences. */
-static void add_whole(const struct pp_bin *bin, uint32_t i,
-                      const struct span_arrays *at, struct pp_cp_span *s)
+/* Adds the bounds of a part of a sequence on all ranks. */
+static void add_whole(const struct rows *r, int32_t *cu, int32_t *cu_padded,
+                      size_t *n)
 {
-    const struct rows r = sequence_of(bin, i);
-    size_t k = s->keys.n_whole++;
-    at->whole_cu[k + 1] = at->whole_cu[k] + r.n;
-    at->whole_cu_padded[k + 1] = at->whole_cu_padded[k] + r.end - r.start;
+    size_t k = (*n)++;
+    cu[k + 1] = cu[k] + larger(smaller(r->to, r->start + r->n) - r->from, 0);
+    cu_padded[k + 1] = cu_padded[k] + r->to - r->from;
 }
 
 /* Appends the sequences [first, end) of the bin, which are on as many ranks
@@ -315,8 +323,9 @@ static bool view_span(struct view *v, uint32_t first, uint32_t end,
     for (uint32_t i = first; i < end; i++) {
         if (!pp_range_has(bin->ranks[i], rank))
             continue;
-        add_whole(bin, i, at, &s);
-        if (n > 1 ? !view_chunks(v, i, &of) : !view_whole(v, i))
+        const struct rows r = rows_in_slice(v, i);
+        add_whole(&r, at->whole_cu, at->whole_cu_padded, &s.keys.n_whole);
+        if (!view_sequence(v, i, &of))
             return false;
     }
     s.n_sequences = v->mb->n_sequences - first_part;
@@ -345,38 +354,72 @@ static bool view_spans(struct view *v)
     return true;
 }
 
-/* Appends the rows of a rank that shares all sequences. */
-static bool view_shared(struct view *v)
+/* Finds the tokens of earlier slices in the sequence that continues in the
+ * slice, and lists where ranks have their keys. */
+static void view_context(struct view *v, struct sharing *s)
 {
-    struct sharing all = {v->part->n_ranks, v->part->rank,
-                          (int32_t)v->mb->tokens, 0, v->b->order};
-    for (uint32_t i = 0; i < v->bin->n_sequences; i++)
-        if (!view_chunks(v, i, &all))
-            return false;
-    return true;
+    const struct pp_batch_part *part = v->part;
+    struct pp_slice *slice = &v->mb->slice;
+    struct rows r = {0};
+    for (uint32_t i = 0; i < v->bin->n_sequences && !slice->context; i++) {
+        r = rows_in_slice(v, i);
+        if (r.from > r.start && r.from < smaller(r.to, r.start + r.n))
+            slice->context = (size_t)(r.from - r.start);
+    }
+    v->mb->keys.n += slice->context;
+    s->of_rank = (int32_t)v->mb->keys.n / s->ranks;
+    for (int q = 0; q < part->slice && slice->context && s->ranks > 1; q++) {
+        r.from = larger(r.start, slice_begin(v, q));
+        r.to = slice_begin(v, q + 1);
+        if (r.from < r.to)
+            list_keys(&r, s);
+    }
+    s->key = (int32_t)slice->context;
 }
 
-static bool view_slices(struct view *v)
+/* Appends the rows of a rank that shares all sequences, or has all of them. */
+static bool view_shared(struct view *v)
 {
-    for (uint32_t i = 0; i < v->bin->n_sequences; i++)
-        if (!view_slice(v, i))
+    struct pp_batch *b = v->b;
+    struct pp_key_rows *k = &v->mb->keys;
+    struct sharing s = {.ranks = larger(v->part->n_ranks, 1),
+                        .rank = v->part->rank,
+                        .order = b->order};
+    /* As for spans: behind the rows of a rank. */
+    int32_t *cu = b->scored_rows + v->mb->tokens;
+    int32_t *cu_padded = b->targets + v->mb->tokens;
+    bool divided = s.ranks > 1;
+    k->n = (size_t)v->end - v->mb->slice.first_row;
+    view_context(v, &s);
+    if (divided)
+        cu[0] = cu_padded[0] = 0;
+    for (uint32_t i = 0; i < v->bin->n_sequences; i++) {
+        const struct rows r = rows_in_slice(v, i);
+        if (divided && r.from < r.to)
+            add_whole(&r, cu, cu_padded, &k->n_whole);
+        if (!view_sequence(v, i, &s))
             return false;
+    }
+    k->of = b->keys;
+    k->order = divided ? b->order : NULL;
+    k->whole_cu = cu;
+    k->whole_cu_padded = cu_padded;
     return true;
 }
 
 /* Returns a microbatch without rows, whose arrays are b's. */
-static struct pp_microbatch empty_view(const struct pp_batch *b,
-                                       const struct pp_bin *v,
-                                       const struct pp_batch_part *part)
+static struct pp_microbatch empty_view(const struct view *of)
 {
-    const struct pp_slices *s = &part->slices;
-    size_t grain = part->grain ? part->grain : 1;
-    size_t first = pp_slice_begin(s, v->tokens, grain, part->slice);
-    size_t end = pp_slice_begin(s, v->tokens, grain, part->slice + 1);
+    const struct pp_batch *b = of->b;
+    const struct pp_bin *v = of->bin;
+    const struct pp_batch_part *part = of->part;
+    size_t first = (size_t)slice_begin(of, part->slice);
     return (struct pp_microbatch){
-        .tokens = part->n_ranks > 1
+        .tokens = part->slices.n > 1 ? ((size_t)of->end - first) /
+                                           (size_t)larger(part->n_ranks, 1)
+                  : part->n_ranks > 1
                       ? pp_bin_rank_tokens(v, part->n_ranks, part->rank)
-                      : end - first,
+                      : v->tokens,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
         .positions = b->positions,
@@ -389,7 +432,7 @@ static struct pp_microbatch empty_view(const struct pp_batch *b,
                   .scored = {.rows = b->ahead_rows,
                              .targets = b->ahead_targets}},
         .slice = {.first_row = first,
-                  .real = s->n > 1 && v->n_sequences
+                  .real = part->slices.n > 1 && v->n_sequences
                               ? (size_t)v->cu_seqlens[v->n_sequences]
                               : 0,
                   .n_before = (size_t)part->slice,
@@ -402,14 +445,13 @@ int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *bin, bool sized,
                       struct pp_host_microbatch *host, struct pp_err *err)
 {
     struct pp_microbatch *mb = &host->of;
-    struct view v = {b, bin, part, mb, 0};
+    struct view v = {b, bin, part, mb, .bad = 0};
     bool divided = part->n_ranks > 1;
     sized &= divided;
-    *mb = empty_view(b, bin, part);
+    v.end = slice_begin(&v, part->slice + 1);
+    *mb = empty_view(&v);
     mb->spans = sized ? b->spans : NULL;
-    bool good = sized     ? view_spans(&v)
-                : divided ? view_shared(&v)
-                          : view_slices(&v);
+    bool good = sized ? view_spans(&v) : view_shared(&v);
     mb->scored.n_labelled = mb->scored.n;
     if (good && part->score_all && !part->score_ends)
         good = score_others(&v);
@@ -418,16 +460,14 @@ int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *bin, bool sized,
                        "packed data: bin %zu: id '%d' is not in the vocabulary "
                        "of %d",
                        part->bin, v.bad, b->vocab);
-    if (divided || part->slices.n > 1)
-        mb->keys = (struct pp_key_rows){
-            .of = sized ? NULL : b->keys,
-            .n = sized     ? 0
-                 : divided ? bin->tokens
-                           : mb->tokens + mb->slice.context,
-            .order = divided && !sized ? b->order : NULL,
-            .n_whole = divided ? bin->n_sequences : 0,
-            .whole_cu = bin->cu_seqlens,
-            .whole_cu_padded = bin->cu_seqlens_padded};
+    /* Whole sequences of one rank have their keys in their own rows. */
+    if (!divided && part->slices.n == 1)
+        mb->keys = (struct pp_key_rows){0};
+    if (sized)
+        mb->keys =
+            (struct pp_key_rows){.n_whole = bin->n_sequences,
+                                 .whole_cu = bin->cu_seqlens,
+                                 .whole_cu_padded = bin->cu_seqlens_padded};
     return 0;
 }
 

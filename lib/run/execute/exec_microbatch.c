@@ -126,11 +126,13 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_slices *s = &e->schedule->graph->slices;
     size_t tokens = tokens_of(e, a), grain = slice_grain(e);
+    size_t cp = (size_t)pp_env_mesh(e->env)->cp;
     for (int16_t q = 0; q < a.slice; q++) {
         struct pp_action of = a;
         of.slice = q;
-        e->before[q].tokens = pp_slice_begin(s, tokens, grain, q + 1) -
-                              pp_slice_begin(s, tokens, grain, q);
+        e->before[q].tokens = (pp_slice_begin(s, tokens, grain, q + 1) -
+                               pp_slice_begin(s, tokens, grain, q)) /
+                              cp;
         e->before[q].room = layout_room(e, q);
         void *blocks[PP_N_STAGE_BLOCKS];
         pp_exec_blocks(e, of, blocks);

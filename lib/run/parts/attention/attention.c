@@ -242,9 +242,9 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
         [PP_CP_A2A] = &pp_exchange_heads,
         [PP_CP_RING] = &pp_exchange_ring,
     };
-    return n_slices > 1 ? &pp_exchange_slices
-           : x->cp > 1  ? of_ranks[x->cp_exchange]
-                        : &exchange_here;
+    return x->cp > 1      ? of_ranks[x->cp_exchange]
+           : n_slices > 1 ? &pp_exchange_gather
+                          : &exchange_here;
 }
 
 struct pp_lse_rows pp_lse_rows(const struct pp_call *c)

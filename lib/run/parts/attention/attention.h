@@ -51,11 +51,10 @@ struct pp_attention_exchange {
 
 /* A slice: a part of its keys and values, and of their gradients, is in the
  * blocks of the earlier slices. The last slice of a microbatch must come first
- * in backward. */
-extern const struct pp_attention_exchange pp_exchange_slices;
-/* Context-parallel ranks: every rank gathers all keys and values. */
+ * in backward. Context-parallel ranks: every rank gathers all keys and values.
+ */
 extern const struct pp_attention_exchange pp_exchange_gather;
-/* The same: every rank gets a share of the heads for all rows. */
+/* Context-parallel ranks: every rank gets a share of the heads for all rows. */
 extern const struct pp_attention_exchange pp_exchange_heads;
 /* The same: keys and values of one rank after the other pass by. */
 extern const struct pp_attention_exchange pp_exchange_ring;

@@ -19,8 +19,9 @@ struct pp_key_rows {
      * ranks follow each other. */
     const int32_t *order;
     size_t n_whole;
-    const int32_t *whole_cu, *whole_cu_padded; /* (n_whole + 1) the
-                                                  sequences on all ranks */
+    const int32_t *whole_cu, *whole_cu_padded; /* (n_whole + 1) the sequences,
+                                                  or their parts in a slice, on
+                                                  all ranks */
 };
 
 /* Sequences of a bin that `ranks` context-parallel ranks share, if sequences
@@ -48,7 +49,8 @@ struct pp_slice_blocks {
 /* The place of a slice in its microbatch. */
 struct pp_slice {
     size_t first_row; /* tokens of the earlier slices */
-    size_t context;   /* the part of them in the sequence that continues here */
+    size_t context;   /* the part of them in the sequence that continues here;
+                         on all context-parallel ranks, as first_row */
     size_t real;      /* tokens of the whole microbatch, without padding */
     size_t n_before;  /* number of earlier slices */
     const struct pp_slice_blocks *before; /* (n_before) */
