@@ -224,6 +224,9 @@ longest() {
         ppsched -s looped-bfs -p 2 -m 4 --slices 2
     fails 2 "*not 9; try --microbatches 10" \
         ppsched -s dualpipe -p 4 -m 9 --slices 2
+    fails 2 "ppsched: groups of 3 slices do not fit: a group needs a slice for each of the 4 ranks; try --group 4" \
+        ppsched -s interleaved -p 4 -m 6 --slices 4 --group 3
+    ppsched -q -s interleaved -p 4 -m 6 --slices 4 --group 5 | ppsched -q --check
     fails 2 "*--slices needs -s" ppsched --check --slices 2 sliced.json
     fails 2 "*'0' is not between 1 and 32767" \
         ppsched -s seq1f1b -p 2 -m 4 --slices 0

@@ -15,6 +15,7 @@
  * Of 1f1b this makes Seq1F1B: Sun et al., "Seq1F1B: Efficient Sequence-Level
  * Pipeline Parallelism for Large Language Model Training", NAACL 2025. Of gpipe
  * it makes TeraPipe: Li et al., ICML 2021. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -112,6 +113,14 @@ int pp_emit_slices(const struct pp_kind *k, struct pp_schedule *s,
     /* A kind with copies says itself that microbatches do not divide. */
     if (o->n_microbatches % t.copies)
         return pp_emit_whole(k, s, o, err);
+    if (o->group && o->group < g->n_rows) {
+        char least[16];
+        snprintf(least, sizeof least, "%d", g->n_rows);
+        return pp_fail_setting(err, PP_EXIT_INPUT, "group", least,
+                               "groups of %d slices do not fit: a group needs "
+                               "a slice for each of the %d ranks",
+                               o->group, g->n_rows);
+    }
     if (emit_order(&t, k, s, o, n, err))
         return -1;
     t.last = pp_calloc((size_t)g->n_stages, sizeof *t.last);
