@@ -217,7 +217,8 @@ static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
 
 /* Adds the gathers and sums of tensor-parallel ranks. A product whose outputs
  * are divided gathers its rows before, one whose inputs are adds up its rows
- * after it. I and W of pprun gather both kinds of gradients and rows again. */
+ * after it. I and W of pprun gather both kinds of gradients and rows again; B
+ * gathers gradients once, but costs the sum of I and W here. */
 static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
                        int joins, struct pp_unit_seconds *s)
 {

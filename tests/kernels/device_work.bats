@@ -67,6 +67,7 @@ layer() {
 42 0 0 olmo2
 36 0 0 gemma2
 48 0 0 gemma3
+88 20 0 llama --tp 2
 51 1 1 mixtral
 61 1 1 mixtral --recompute full
 69 1 1 qwen2-moe

@@ -27,7 +27,7 @@ received() {
     local parameters=$(((2 * 48 + 2 * 24 + 3 * 56) * h + norms))
     least=$(received 2 --tp 2)
     [ $(($(received 3 --tp 2) - least)) -eq \
-        $(((4 * 12 * T * h + 2 * norms) * 4)) ]
+        $(((4 * 10 * T * h + 2 * norms) * 4)) ]
     for zero in 0 1 3; do
         for dp in 2 3; do
             least=$(received 2 --dp "$dp" --zero "$zero")

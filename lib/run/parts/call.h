@@ -45,6 +45,8 @@ struct pp_call {
     void *gathered, *summed, *scratch;
     void *narrow; /* (T, rank), where a product of an adapter is, in front of
                      the scratch */
+    bool both;    /* W follows I in the same action: I does the parts of W whose
+                     rows it has gathered */
     struct pp_err *err;
 };
 

@@ -179,10 +179,19 @@ static void decoder_bwd_weight(const struct pp_call *call)
     block_bwd_weight(&d.call, &d.attention);
 }
 
+static void decoder_bwd(const struct pp_call *call, void *dx, const void *dy)
+{
+    struct pp_call c = *call;
+    c.both = true;
+    decoder_bwd_input(&c, dx, dy);
+    decoder_bwd_weight(&c);
+}
+
 const struct pp_layer_ops pp_layer_decoder = {
     .fwd = decoder_fwd,
     .bwd_input = decoder_bwd_input,
     .bwd_weight = decoder_bwd_weight,
+    .bwd = decoder_bwd,
     .x = PP_S_X,
     .dy = PP_S_DY,
 };

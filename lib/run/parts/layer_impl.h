@@ -109,11 +109,12 @@ void pp_layer_add_up(const struct pp_call *c, void *y, size_t rows,
 bool pp_layer_adds_bias(const struct pp_call *c);
 
 /* A product whose inputs are divided: each rank has some of them, x (T, in),
- * and the sum over the ranks is y (R, C). */
+ * and the sum over the ranks is y (R, C). If the call does both, I has done W,
+ * so that rows of dy are gathered once. */
 void pp_join_fwd(const struct pp_call *c, const struct pp_product *p, void *y,
                  const void *x, const void *residual); /* may be NULL */
 void pp_join_bwd_input(const struct pp_call *c, const struct pp_product *p,
-                       void *dx, const void *dy);
+                       void *dx, const void *dy, const void *x);
 void pp_join_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                         const void *dy, const void *x);
 

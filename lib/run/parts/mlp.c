@@ -97,7 +97,7 @@ static void mlp_bwd_input(const struct pp_call *c, const void *dy)
     const struct mlp p = mlp_of(c);
     bool in_place = p.activation >= PLAIN_GELU;
     void *dact = in_place ? c->s[PP_S_DGATE_UP] : c->scratch;
-    pp_join_bwd_input(c, &p.down, dact, dy);
+    pp_join_bwd_input(c, &p.down, dact, dy, c->s[PP_S_ACT]);
     activation_bwd(c, &p, dact);
     pp_split_bwd_input(c, &p.widen, c->s[PP_S_DNORM2], c->s[PP_S_DGATE_UP]);
 }

@@ -94,22 +94,31 @@ void pp_join_fwd(const struct pp_call *c, const struct pp_product *p, void *y,
         PP_RUN(c, add, y, y, residual, c->R * c->C);
 }
 
-void pp_join_bwd_input(const struct pp_call *c, const struct pp_product *p,
-                       void *dx, const void *dy)
+/* dy has the rows of all ranks. */
+static void join_weight(const struct pp_call *c, const struct pp_product *p,
+                        const void *dy, const void *x)
 {
-    pp_product_bwd_input(c, p, c->T, dx, pp_layer_gather(c, dy));
+    struct pp_product own = *p;
+    /* With all rows each rank has the whole gradient (pp_sync_tensor). */
+    if (!pp_layer_adds_bias(c) && !has_all_rows(c))
+        own.bias = PP_NO_SLOT;
+    pp_product_bwd_weight(c, &own, c->T, dy, x);
+}
+
+void pp_join_bwd_input(const struct pp_call *c, const struct pp_product *p,
+                       void *dx, const void *dy, const void *x)
+{
+    const void *all = pp_layer_gather(c, dy);
+    pp_product_bwd_input(c, p, c->T, dx, all);
+    if (c->both && pp_product_trains(c, p))
+        join_weight(c, p, all, x);
 }
 
 void pp_join_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                         const void *dy, const void *x)
 {
-    struct pp_product own = *p;
-    if (!pp_product_trains(c, p))
-        return;
-    /* With all rows each rank has the whole gradient (pp_sync_tensor). */
-    if (!pp_layer_adds_bias(c) && !has_all_rows(c))
-        own.bias = PP_NO_SLOT;
-    pp_product_bwd_weight(c, &own, c->T, pp_layer_gather(c, dy), x);
+    if (!c->both && pp_product_trains(c, p))
+        join_weight(c, p, pp_layer_gather(c, dy), x);
 }
 
 void pp_split_bwd_input(const struct pp_call *c, const struct pp_product *p,

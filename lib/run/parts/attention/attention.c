@@ -327,7 +327,7 @@ void pp_attention_heads_bwd(const struct pp_call *c, const void *dy)
 {
     const struct pp_product o = pp_attention_output(c);
     void *dattn = c->scratch;
-    pp_join_bwd_input(c, &o, dattn, dy);
+    pp_join_bwd_input(c, &o, dattn, dy, gated(c));
     const void *g = gates_of(c, c->s[PP_S_QKV]);
     size_t row = pp_qkv_widths(c).row;
     if (c->m->gates)

@@ -71,7 +71,7 @@ static void delta_bwd_input(const struct pp_call *c, const void *dy)
     const struct pp_delta_shape s = shape(c);
     const struct pp_delta_weights w = weights(c);
     void *dgated = c->scratch;
-    pp_join_bwd_input(c, &out, dgated, dy);
+    pp_join_bwd_input(c, &out, dgated, dy, c->s[PP_S_GATED]);
     PP_RUN(c, delta->bwd_input, c->s[PP_S_DQKV], c->s[PP_S_DQK_NORM],
            c->s[PP_S_DSINKS], dgated, c->s[PP_S_QKV_RAW], c->s[PP_S_ATTN], &w,
            &s, pp_at(c, dgated, out.in * c->T));
