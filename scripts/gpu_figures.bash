@@ -77,6 +77,8 @@ speed() {
     done
     wait $!
     result $? "$what"
+    [ "$(numbers large.log host_waits | tail -n 1)" = 1 ]
+    result $? "its host waits for the GPU once a step"
     rate "${shape[@]}"
     [ ! -s power ] || sort -n power | tail -n 4 | awk -F, '
         { watts += $1; clock += $2 }

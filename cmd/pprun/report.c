@@ -34,6 +34,8 @@ static void write_step(const struct runner *p, const struct pp_step_report *r,
         pp_json_string(&w, "sums", "nccl: bits may differ");
     if (r->bubble >= 0)
         pp_json_real(&w, "bubble", r->bubble);
+    else
+        pp_json_uint(&w, "host_waits", r->waits);
     if (r->products >= 0)
         pp_json_real(&w, "products", r->products);
     if (r->has_val_loss)

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -130,6 +131,7 @@ struct pp_device {
     void *stream;     /* argument of this device's kernels; NULL on the CPU */
     size_t allocated; /* bytes of pp_device_alloc since open; nothing is freed
                          before the end of a run */
+    uint64_t waits;   /* how often the host has waited for a GPU's queue */
 };
 
 extern const struct pp_device_ops pp_device_cpu;

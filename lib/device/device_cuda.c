@@ -209,6 +209,7 @@ static void cuda_free_host(struct pp_device *d, void *p)
 
 static int cuda_wait(struct pp_device *d, struct pp_err *err)
 {
+    d->waits++;
     if (check_cuda(cudaStreamSynchronize(own_stream(d)), "kernels", err))
         return -1;
     ((struct gpu *)d)->n_staged = 0;
@@ -232,6 +233,7 @@ static int turn_buffers(struct gpu *g, struct pp_err *err)
 {
     g->turn = 1 - g->turn;
     g->n_staged = 0;
+    g->base.waits++;
     return check_cuda(cudaEventSynchronize(g->copied[g->turn]), "kernels", err);
 }
 

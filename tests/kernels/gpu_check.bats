@@ -42,6 +42,7 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'torch: skipped: the same by PyTorch: .*no-such-python.*'
     says 'bench: skipped: the speed of the kernels: there is no GPU'
     says 'tiny Llama: [0-9]+ tokens/s .*'
+    says 'speed +[0-9]+ s +2 passed   0 failed   0 skipped  ok'
     says '[12] stages: gpipe by a profile of 1f1b: .* measured .* ratio [0-9.]+'
     says 'bits +[0-9]+ s +9 passed   0 failed   0 skipped  ok'
     says 'golden +[0-9]+ s +6 passed   0 failed   0 skipped  ok'

@@ -51,6 +51,7 @@ struct pp_step_report {
     double bubble;   /* measured: 1 - compute / (ranks x longest rank); -1 on a
                         device with queues, whose work the host cannot see */
     double products; /* share of matrix products in compute; -1 if not timed */
+    uint64_t waits;  /* how often the host of rank 0 waited for its device */
     bool has_val_loss;
     int stop; /* a stop was requested (see pp_job.stop): this is the run's last
                  step, and its checkpoint is complete; else 0 */

@@ -167,6 +167,17 @@ static unsigned own_flags(const struct pp_rank *r)
     return flags;
 }
 
+/* Returns how often the host has waited for the queues of this rank. */
+static uint64_t count_waits(const struct pp_rank *r)
+{
+    const struct pp_device *all[] = {r->env.device, r->env.reader.device,
+                                     r->beside.device, r->beside.reader.device};
+    uint64_t n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        n += all[i] ? all[i]->waits : 0;
+    return n;
+}
+
 /* Returns the sums over all steps. */
 static struct pp_own_numbers numbers_so_far(const struct pp_rank *r)
 {
@@ -245,6 +256,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
 {
     const struct pp_job *j = r->job;
     const struct pp_own_numbers before = numbers_so_far(r);
+    const uint64_t waits = count_waits(r);
     double start = pp_clock();
     uint64_t scored;
     pp_progress_phase(j->progress, PP_PHASE_TRAIN, r->step + 1);
@@ -281,6 +293,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     if (j->record.n_steps && r->env.device->ops->wait(r->env.device, err))
         return -1;
     rep->seconds = pp_clock() - start;
+    rep->waits = count_waits(r) - waits;
     return pp_recorder_read(&r->recorder, err);
 }
 
