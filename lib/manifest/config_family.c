@@ -55,7 +55,7 @@ const char pp_config_definitions[] =
     "adjacent=0 gates=0 query_scalar=0 query_beta=0 query_period=1 "
     "embed_scale=0 "
     "logits_by=0 logit_cap=0 score_cap=0 sinks=0 erf=0 "
-    "shared_gate=0 biases=0 limit=0 gain=0 "
+    "shared_gate=0 shared_scale=0 biases=0 limit=0 gain=0 "
     "q_rank=null(q_lora_rank)?0:q_lora_rank|1536 "
     "qk_norm=0 norms_all_heads=0 sigmoid=0 score_bias=0 two_best=0 "
     "local_theta=0 ahead=0 "
@@ -146,6 +146,7 @@ static const struct member of_experts[] = {
     {"Ie", SIZE, AT(moe.intermediate)},
     {"S", OPTION, AT(moe.shared)},
     {"shared_gate", FLAG, AT(moe.shared_gate)},
+    {"shared_scale", REAL, AT(moe.shared_scale)},
     {"biases", FLAG, AT(moe.biases)},
     {"limit", REAL, AT(moe.limit)},
     {"gain", REAL, AT(moe.gain)},

@@ -59,6 +59,8 @@ static const char *const
     *const recurrent_types[] = {"linear_attention", "full_attention", NULL},
     *const layer_types[] = {"sliding_attention", "full_attention", NULL},
     *const gpt2_gelu[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", NULL},
+    *const selections[] = {"softmax", "sigmoid", NULL},
+    *const combinations[] = {"average", "sum", NULL},
     *const topk_methods[] = {"greedy", "group_limited_greedy", NULL};
 
 /* clang-format off */
@@ -82,6 +84,10 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(GPT2), PP_IN_MODEL, "scale_attn_by_inverse_layer_idx", PP_FALSE},
     {OF(GPT2), PP_IN_MODEL, "add_cross_attention", PP_FALSE},
     {OF(OLMO) | OF(OLMOE), PP_IN_MODEL, "clip_qkv", PP_NULL},
+    {OF(COHERE2_MOE), PP_IN_MODEL, "rms_norm_eps", PP_NULL},
+    {OF(COHERE2_MOE), PP_IN_MODEL, "expert_selection_fn", PP_WORD, selections},
+    {OF(COHERE2_MOE), PP_IN_MODEL, "shared_expert_combination_strategy", PP_WORD,
+     combinations},
     {TYPED, PP_IN_MODEL, "layer_types", PP_WORD, layer_types},
     {WITH_EXPERTS, PP_IN_MODEL, "router_jitter_noise", PP_NUMBER, NULL, 0},
     {WITH_EXPERTS, PP_IN_MODEL, "output_router_logits", PP_FALSE,

@@ -145,8 +145,6 @@ const struct pp_outline_family pp_outline_families[] = {
     {"cohere", "CohereForCausalLM", "tied=tie_word_embeddings|1 "
      "input_layernorm(H) attention self_attn.q_norm(nh,hd)@use_qk_norm "
      "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
-    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "norms latent_attention "
-     "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
     {"llama4_text", "Llama4ForCausalLM", "I=intermediate_size_mlp "
@@ -161,10 +159,6 @@ const struct pp_outline_family pp_outline_families[] = {
     {"mimo_v2_flash", "MiMoV2FlashForCausalLM",
      "nkv=num_key_value_heads*(sliding?2:1) norms attention sinks@sliding "
      "mlp@!sparse experts@sparse", NULL},
-    {"cohere2_moe", "Cohere2MoeForCausalLM", "tied=tie_word_embeddings|1 "
-     "I=prefix_dense_intermediate_size|intermediate_size Ie=intermediate_size "
-     "input_layernorm(H) attention mlp@!sparse experts@sparse "
-     "shared_experts@sparse", NULL},
     {"glm_moe_dsa", "GlmMoeDsaForCausalLM", "norms latent_attention "
      "indexer@!has(indexer_types)||is(indexer_types,full) mlp@!sparse "
      "experts@sparse shared_experts@sparse", NULL},

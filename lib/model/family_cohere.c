@@ -14,7 +14,9 @@ static const struct pp_names names = {
     .layer = {[PP_P_NORM1] = "input_layernorm.weight",
               PP_NAMES_ATTENTION,
               PP_NAMES_ATTENTION_BIASES,
-              PP_NAMES_GATED_MLP},
+              PP_NAMES_GATED_MLP,
+              PP_NAMES_EXPERTS,
+              PP_NAMES_SHARED("shared_experts")},
     .buffers = {".inv_freq"},
 };
 
@@ -40,6 +42,31 @@ const struct pp_family pp_family_cohere2 = {
     .norm = PP_PART_LAYER_NORM,
     .attention = PP_PART_ATTENTION,
     .mlp = PP_PART_GATED_MLP,
+    .parallel = true,
+    .no_norm_bias = true,
+};
+
+/* Cohere's experts, 2026: the weights of a token are a softmax of the logits of
+ * its experts, or their sigmoids. Dense layers before the others may have
+ * windows and rotary positions of their own. */
+const struct pp_family pp_family_cohere2_moe = {
+    .model_type = "cohere2_moe",
+    .architecture = "Cohere2MoeForCausalLM",
+    .config = "hd=head_dim|128 " CONFIG "Ie=intermediate_size span=4096 "
+              "I=prefix_dense_intermediate_size|intermediate_size "
+              "first=first_k_dense_replace|0 "
+              "before=prefix_dense_sliding_window_pattern|1 "
+              "pattern=l<first?(l+1)%before!=0:"
+              "(l-first+1)%(sliding_window_pattern|4)!=0 "
+              "rotates=wide>0&&sliding||!sparse&&before==1 "
+              "sigmoid=is(expert_selection_fn,sigmoid) "
+              "topk_norm=sigmoid?norm_topk_prob|1:1 "
+              "mean=n_shared>0&&!is(shared_expert_combination_strategy,sum) "
+              "scale=mean?0.5:1 shared_scale=scale",
+    .names = &names,
+    .norm = PP_PART_LAYER_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
     .parallel = true,
     .no_norm_bias = true,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* family_deepseek - DeepSeek-V2 (DeepSeek-AI, "DeepSeek-V2", 2024), DeepSeek-V3
  * (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024), and Moonlight, which is
- * a V3. */
+ * a V3, and GLM-4.7-Flash, which attends and routes as a V3 does. */
 #include "model/family_names.h"
 #include "model/parts.h"
 
@@ -60,3 +60,11 @@ FAMILY(deepseek_v3, "DeepseekV3",
        "scale=routed_scaling_factor|2.5 "
        "single=!has(n_group)&&!has(topk_group)&&(E%8!=0||E<16||E/2<K) "
        "groups=single?1:n_group|8 kept=single?1:topk_group|4");
+/* Zhipu AI, "GLM-4.7-Flash", 2026. */
+FAMILY(glm4_moe_lite, "Glm4MoeLite",
+       "adjacent=rope_interleave|1 q_rank=null(q_lora_rank)?0:q_lora_rank|768 "
+       "eps=rms_norm_eps|0.00001 "
+       "sparse=has(mlp_layer_types)?mlp(sparse):l>=1 "
+       "n_shared=n_shared_experts|1 sigmoid=1 score_bias=1 two_best=1 "
+       "topk_norm=norm_topk_prob|1 scale=routed_scaling_factor|1.8 "
+       "groups=n_group|1 kept=topk_group|1");

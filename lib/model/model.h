@@ -65,12 +65,14 @@
     F(SOLAR_OPEN, solar_open)             \
     F(HY_V3, hy_v3)                       \
     F(GLM4_MOE, glm4_moe)                 \
+    F(GLM4_MOE_LITE, glm4_moe_lite)       \
     F(MINIMAX_M2, minimax_m2)             \
     F(ERNIE4_5_MOE, ernie4_5_moe)         \
     F(HUNYUAN_V1_MOE, hunyuan_v1_moe)     \
     F(GRANITEMOE, granitemoe)             \
     F(GRANITEMOESHARED, granitemoeshared) \
     F(AFMOE, afmoe)                       \
+    F(COHERE2_MOE, cohere2_moe)           \
     F(QWEN3_5_MOE, qwen3_5_moe)           \
     F(QWEN3_NEXT, qwen3_next)
 
@@ -96,6 +98,7 @@ struct pp_moe {
     size_t intermediate; /* width of one expert */
     size_t shared;       /* width of all shared experts, or 0 */
     bool shared_gate;    /* a sigmoid weighs their output */
+    double shared_scale; /* of their output; 0: 1 */
     bool biases;         /* on the router and the experts */
     double limit, gain;  /* GPT-OSS's activation (clamped_swiglu); 0: SwiGLU */
     bool score_bias;     /* a number for each expert that only selects */

@@ -32,6 +32,14 @@ def routed(rng, layers):
                 norm_topk_prob=rng.random() < 0.7, num_mtp_layers=0)
 
 
+def latent(rng):
+    return dict(q_lora_rank=rng.choice([None, rng.randint(4, 16)]),
+                kv_lora_rank=rng.randint(4, 16),
+                qk_nope_head_dim=rng.randint(1, 12),
+                qk_rope_head_dim=2 * rng.randint(1, 6),
+                v_head_dim=rng.randint(1, 16))
+
+
 def linear(rng, layers):
     kinds = ["linear_attention", "full_attention"]
     keys = rng.choice([1, 2])
@@ -104,6 +112,21 @@ FAMILIES = {
     "hy_v3": lambda r, n: dict(heads(r), **experts(r), num_shared_experts=1),
     "glm4_moe": lambda r, n: dict(routed(r, n), use_qk_norm=yes(r),
                                   attention_bias=yes(r)),
+    "glm4_moe_lite": lambda r, n: dict(
+        {k: v for k, v in routed(r, n).items()
+         if k not in ("head_dim", "first_k_dense_replace")}, **latent(r),
+        mlp_layer_types=[r.choice(["dense", "sparse"]) for _ in range(n)],
+        rope_interleave=yes(r), attention_bias=yes(r)),
+    "cohere2_moe": lambda r, n: dict(
+        heads(r), **experts(r), **windows(r, n), rms_norm_eps=None,
+        num_shared_experts=r.randint(0, 2),
+        shared_expert_combination_strategy=r.choice(["sum", "average"]),
+        expert_selection_fn=r.choice(["softmax", "sigmoid"]),
+        norm_topk_prob=yes(r), logit_scale=r.choice([0.0625, 1.0]),
+        prefix_dense_intermediate_size=r.choice([None, 7]),
+        prefix_dense_sliding_window_pattern=r.choice([1, 2]),
+        mlp_layer_types=[r.choice(["dense", "sparse"]) for _ in range(n)],
+        attention_bias=yes(r)),
     "minimax_m2": lambda r, n: dict(experts(r, "num_local_experts"),
                                     head_dim=16, rotary_dim=8),
     "ernie4_5_moe": lambda r, n: dict(
@@ -135,6 +158,8 @@ def draw_family(rng, rope, classes):
     c["rope_parameters"] = {k: rope(rng, "Llama") for k in kinds} \
         if kind == "olmo3" else rope(rng, "Llama")
     c.update(FAMILIES[kind](rng, c["num_hidden_layers"]))
+    if kind == "glm4_moe_lite":
+        c["num_key_value_heads"] = c["num_attention_heads"]
     if kind in ("glm", "glm4", "glm4_moe") or "linear_num_key_heads" in c:
         c["rope_parameters"]["partial_rotary_factor"] = rng.choice([0.5, 1.0])
     return c

@@ -72,6 +72,8 @@ differs() {
 @test "hy_v3" { family hy_v3; }
 @test "glm4_moe" { family glm4_moe; }
 @test "afmoe" { family afmoe; }
+@test "glm4_moe_lite" { family glm4_moe_lite; }
+@test "cohere2_moe" { family cohere2_moe; }
 @test "minimax_m2" { family minimax_m2; }
 @test "qwen3_5" { family qwen3_5_text; }
 @test "qwen3_5_moe" { family qwen3_5_moe_text; }
@@ -93,5 +95,8 @@ differs() {
         '.routed_scaling_factor = 1' '.norm_topk_prob = false'
     differs qwen3_next '.norm_topk_prob = false' \
         '.rope_parameters.partial_rotary_factor = 1'
+    differs cohere2_moe '.shared_expert_combination_strategy = "sum"' \
+        '.expert_selection_fn = "softmax"' \
+        '.prefix_dense_sliding_window_pattern = 2'
     differs minimax_m2 '.rotary_dim = 8 | del(.rope_parameters)'
 }

@@ -66,6 +66,8 @@ meshes() {
 @test "hy_v3" { meshes hy_v3 --ep 2 --dp 2; }
 @test "glm4_moe" { meshes glm4_moe --ep 2 --dp 2; }
 @test "afmoe" { meshes afmoe --ep 2 --dp 2; }
+@test "glm4_moe_lite" { meshes glm4_moe_lite --ep 2 --dp 2; }
+@test "cohere2_moe" { meshes cohere2_moe --ep 2 --dp 2; }
 @test "minimax_m2" { meshes minimax_m2 --ep 2 --dp 2; }
 
 @test "qwen3_5" {

@@ -24,6 +24,15 @@ static struct pp_product weight(const struct pp_call *c)
     return (struct pp_product){PP_P_SHARED_WEIGHT, PP_NO_SLOT, c->C, 1};
 }
 
+/* A factor of the output is one of the activation, whose product is linear. */
+static void scale(const struct pp_call *c, const struct pp_shared_expert *e,
+                  void *act)
+{
+    double by = c->m->moe.shared_scale;
+    if (e->S && by > 0)
+        PP_RUN(c, scale_by, act, by, c->T * e->S);
+}
+
 void pp_shared_gate_fwd(const struct pp_call *c,
                         const struct pp_shared_expert *e, const void *x)
 {
@@ -48,6 +57,7 @@ void pp_shared_activate(const struct pp_call *c,
 {
     if (e->S)
         PP_RUN(c, swiglu_fwd, c->s[PP_S_ACT], c->s[PP_S_GATE_UP], c->T, e->S);
+    scale(c, e, c->s[PP_S_ACT]);
 }
 
 void pp_shared_down_fwd(const struct pp_call *c,
@@ -76,6 +86,7 @@ void pp_shared_down_bwd(const struct pp_call *c,
         PP_RUN(c, experts->gate_bwd, c->s[PP_S_DSHARED_WEIGHT], e->weights,
                of_token, c->T);
     }
+    scale(c, e, e->act);
     PP_RUN(c, swiglu_bwd, c->s[PP_S_DGATE_UP], e->act, c->s[PP_S_GATE_UP], c->T,
            e->S);
 }
