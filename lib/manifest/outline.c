@@ -338,6 +338,14 @@ static void set_saved(const struct outline *o, const struct unit_sums *s,
         rint(2 * o->hidden + s->hidden + s->outputs);
 }
 
+/* Returns a number of a layer: 0 if it has none, and at most what no model has.
+ */
+static double number_of(struct outline *o, const char *name)
+{
+    double x = pp_formula_of(&o->f, name);
+    return x > 0 ? fmin(x, MOST_PARAMS) : 0;
+}
+
 static void set_layer(struct outline *o, size_t layer, struct pp_unit_row *row)
 {
     const struct unit_sums *s = &o->layers[layer];
@@ -349,22 +357,15 @@ static void set_layer(struct outline *o, size_t layer, struct pp_unit_row *row)
     bool recurs = s->state[0] && !strncmp(s->state, s->query, strlen(s->query));
     bool attends = s->query[0] || !o->attends;
     if (attends && !recurs && !pp_formula_holds(&o->f, "linear")) {
-        double window = pp_formula_of(&o->f, "window");
-        c->fwd_flops[1] = pp_formula_of(&o->f, "pair") *
-                          (double)(s->n_queries ? s->n_queries : 1);
-        double any = s->indexes ? pp_formula_of(&o->f, "index") : 0;
-        row->window = window > 0 ? (size_t)window : 0;
+        c->fwd_flops[1] =
+            number_of(o, "pair") * (double)(s->n_queries ? s->n_queries : 1);
+        row->window = (size_t)number_of(o, "window");
         row->chunked = pp_formula_holds(&o->f, "chunked");
-        row->per_any_pair = any > 0 ? any : 0;
+        row->per_any_pair = s->indexes ? number_of(o, "index") : 0;
     }
-    if (s->state[0] || pp_formula_holds(&o->f, "linear")) {
-        double state = pp_formula_of(&o->f, "state");
-        c->fwd_flops[0] += state > 0 ? state : 0;
-    }
-    double more = pp_formula_of(&o->f, "more");
-    c->fwd_flops[0] += more > 0 ? more : 0;
-    if (!(c->fwd_flops[1] >= 0))
-        c->fwd_flops[1] = 0;
+    if (s->state[0] || pp_formula_holds(&o->f, "linear"))
+        c->fwd_flops[0] += number_of(o, "state");
+    c->fwd_flops[0] += number_of(o, "more");
 }
 
 static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
@@ -532,6 +533,20 @@ static void add_shapes(struct outline *o, const struct pp_shape *shapes,
             add(o, s->name, s->n_dims < 8 ? s->n_dims : 8, dims,
                 is_expert(o, s->name, shapes, n));
     }
+}
+
+/* Fails if the tensors are too many, or none of the first layer. */
+static int check_params(const struct outline *o, const struct pp_value *root)
+{
+    double all = o->embedding.params + o->norm.params + o->head.params;
+    for (size_t i = 0; i < o->n_layers; i++)
+        all += o->layers[i].params;
+    if (o->layers[0].params <= 0 || o->embedding.params <= 0)
+        return pp_value_fail(root, "the weights beside it have no tensors of "
+                                   "its layers or its embedding");
+    return all <= MOST_PARAMS
+               ? 0
+               : pp_value_fail(root, "'%.3g' parameters are too many", all);
 }
 
 /* Names what the configuration has beside the layers of the language model. */
@@ -713,9 +728,8 @@ static int read_config(const struct pp_value *root,
         return -1;
     if (!family)
         add_shapes(&o, shapes, n);
-    if (o.layers[0].params <= 0 || o.embedding.params <= 0)
-        return pp_value_fail(root, "the weights beside it have no tensors of "
-                                   "its layers or its embedding");
+    if (check_params(&o, root))
+        return -1;
     name = name                             ? name
            : family && family->architecture ? family->architecture
                                             : type;
