@@ -13,7 +13,8 @@
 
 /* --- options --- */
 
-const char *const planner_dtype_words[] = {"fp32", "fp64", "bf16", NULL};
+const char *const planner_dtype_words[] = {
+    "fp32", "fp64", "bf16", "bf16-grads", "bf16-moments", "bf16-state", NULL};
 
 int planner_parse_dtype(struct tool *t, const struct tool_option *o,
                         const char *arg)
@@ -155,6 +156,12 @@ int planner_choose_machine(struct planner *p)
     if (!p->precision)
         p->precision = p->model.dtype ? pp_precision_find(p->model.dtype)
                                       : &pp_precisions[0];
+    if ((p->precision->narrow_gradients || p->precision->narrow_moments) &&
+        !p->trainer->narrow_state)
+        return pp_fail(&p->t.err, PP_EXIT_INPUT,
+                       "--dtype %s: %s has gradients and moments in fp32; "
+                       "give --trainer megatron",
+                       p->precision->name, p->trainer->name);
     p->has_machine |= p->gpu || p->machine_file || p->link[0] > 0;
     if (p->gpu)
         *m = *pp_machine_find(p->gpu);

@@ -110,8 +110,15 @@ static int print_megatron(struct mesh_job *j, FILE *f)
             "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64
             "\n--seq-length %" PRId64 "\n",
             pp_split_sequences(&row->request), j->global_batch, s->seq_len);
-    if (!strcmp(s->precision->name, "bf16"))
+    if (s->precision->element_bytes == 2)
         fprintf(f, "--bf16\n");
+    if (s->precision->narrow_gradients)
+        fprintf(f, "--grad-reduce-in-bf16\n");
+    if (s->precision->narrow_moments)
+        fprintf(f, "--use-precision-aware-optimizer\n--exp-avg-dtype bf16\n"
+                   "--exp-avg-sq-dtype bf16\n");
+    if (s->precision->narrow_gradients && s->precision->narrow_moments)
+        fprintf(f, "--main-grads-dtype bf16\n");
     if (!m->whole_state)
         fprintf(f, "--use-distributed-optimizer\n");
     fprintf(f, "--overlap-grad-reduce\n");

@@ -105,7 +105,7 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
     s.weights = s.weights < sum ? s.weights : sum;
     if (pp_mesh_divides_weights(mesh))
         return fsdp_state(s.weights, sum);
-    s.gradients = s.weights / types->element_bytes * types->accumulator_bytes;
+    s.gradients = s.weights / types->element_bytes * pp_gradient_bytes(types);
     if (s.gradients > sum - s.weights)
         s.gradients = sum - s.weights;
     s.optimizer = sum - s.weights - s.gradients;

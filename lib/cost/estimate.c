@@ -321,11 +321,7 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
 
 double pp_estimate_update(const struct pp_estimate *x)
 {
-    const struct pp_precision *p = x->precision;
-    double wide = (double)p->accumulator_bytes;
-    bool narrow = p->element_bytes < p->accumulator_bytes;
-    double bytes = trainer_of(x)->passes.updated * wide +
-                   (narrow ? (double)p->element_bytes : 0);
+    double bytes = pp_trainer_update_bytes(trainer_of(x), x->precision);
     double bandwidth = x->machine->memory_bandwidth;
     return bandwidth > 0 ? bytes / bandwidth : 0;
 }

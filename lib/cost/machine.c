@@ -80,9 +80,9 @@ const struct pp_machine *pp_machine_find(const char *name)
 
 double pp_machine_peak(const struct pp_machine *m, const char *dtype)
 {
-    return !strcmp(dtype, "bf16")   ? m->bf16
-           : !strcmp(dtype, "fp64") ? m->fp64
-                                    : m->fp32;
+    return !strncmp(dtype, "bf16", 4) ? m->bf16
+           : !strcmp(dtype, "fp64")   ? m->fp64
+                                      : m->fp32;
 }
 
 /* Returns the number of the domain of a level that has a rank. */

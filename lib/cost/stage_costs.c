@@ -60,12 +60,21 @@ static struct shares shares_of(const struct pp_mesh *x,
                            of_experts / x->ep};
 }
 
-/* Returns the passes of the update over a parameter that a rank holds, for each
- * pass over a parameter that it updates. */
-static double held_share(const char *trainer, bool reduces)
+static const struct pp_precision *types_of(const struct pp_plan *p)
 {
-    const struct pp_trainer_passes *p = &pp_trainer_find(trainer)->passes;
-    return (double)(p->held + (reduces ? p->reduced : 0)) / p->updated;
+    const char *name = p->model->dtype;
+    const struct pp_precision *found = name ? pp_precision_find(name) : NULL;
+    return found ? found : pp_precisions;
+}
+
+/* Returns the time of the update for a parameter that a rank holds, over the
+ * time for a parameter that it updates. */
+static double held_share(const struct pp_plan *p, bool reduces)
+{
+    const struct pp_trainer *t = pp_trainer_find(p->model->trainer);
+    const struct pp_precision *types = types_of(p);
+    return pp_trainer_held_bytes(t, types, reduces) /
+           pp_trainer_update_bytes(t, types);
 }
 
 /* Adds the parameters of a unit of a stage to sums. A sum of gradients also
@@ -75,9 +84,7 @@ static void add_params(const struct pp_stage_costs *c, int stage, size_t unit,
 {
     const struct pp_plan *p = &c->plan;
     const struct pp_plan_unit *u = &p->model->units[unit];
-    const struct pp_precision *types =
-        p->model->dtype ? pp_precision_find(p->model->dtype) : NULL;
-    types = types ? types : pp_precisions;
+    const struct pp_precision *types = types_of(p);
     const struct pp_layout l = pp_plan_layout(*p);
     const struct pp_mesh x =
         pp_layout_mesh(&l, p->graph->stages[stage].row, unit < c->language);
@@ -92,9 +99,9 @@ static void add_params(const struct pp_stage_costs *c, int stage, size_t unit,
             continue;
         to->updated += p->mesh->whole_state ? all[k] : own[k];
         to->update += (p->mesh->whole_state ? all[k] : own[k]) +
-                      all[k] * held_share(p->model->trainer, others > 0);
+                      all[k] * held_share(p, others > 0);
         to->reduced[k] += (p->mesh->whole_state ? 2 : 1) * others *
-                          (double)types->accumulator_bytes;
+                          (double)pp_gradient_bytes(types);
     }
 }
 
@@ -304,14 +311,11 @@ double pp_stage_copied(const struct pp_stage_costs *c, int stage)
 {
     const struct pp_plan *p = &c->plan;
     const struct pp_graph *g = p->graph;
-    const struct pp_precision *types =
-        p->model->dtype ? pp_precision_find(p->model->dtype) : NULL;
     const struct pp_layout l = pp_plan_layout(*p);
     int first = pp_original(g, stage), n = 0;
     struct pp_link link = {0};
     if (!p->profile)
         return 0;
-    types = types ? types : pp_precisions;
     for (int s = first; s < g->n_stages; s += g->n_stages / g->n_copies) {
         if (pp_home(g, s) != s)
             continue;
@@ -323,7 +327,8 @@ double pp_stage_copied(const struct pp_stage_costs *c, int stage)
             link = (struct pp_link){p->profile->latency,
                                     p->profile->seconds_per_byte};
     }
-    double bytes = c->stages[stage].updated * (double)types->accumulator_bytes;
+    double bytes =
+        c->stages[stage].updated * (double)pp_gradient_bytes(types_of(p));
     return n > 1 ? 2 * (link.seconds + link.per_byte * bytes * (n - 1) / n) : 0;
 }
 
@@ -361,7 +366,8 @@ static double last_bucket(const struct pp_stage_costs *c)
     const struct pp_mesh *x = c->plan.mesh;
     double n = x->dp * x->cp;
     double moved = c->stages[0].reduced[0] + c->stages[0].reduced[1];
-    return fmin(1, fmax(40e6, 1e6 * x->dp) * 4 / (moved * n / (n - 1)));
+    double bytes = (double)pp_gradient_bytes(types_of(&c->plan));
+    return fmin(1, fmax(40e6, 1e6 * x->dp) * bytes / (moved * n / (n - 1)));
 }
 
 void pp_stage_made(const struct pp_stage_costs *c, int stage,

@@ -26,9 +26,8 @@ const struct pp_trainer pp_trainers[] = {
      .modes = true,
      .parts = PP_RECOMPUTE_FULL,
      .exchanges = {.input = 2, .weight = 2, .expert_weight = 1, .a2a_input = 2},
-     /* The update reads the gradient, the weight and two moments, writes all
-      * but the gradient, and reads gradients once more for their norm. */
-     .passes = {.loss_forward = 1, .loss_input = 2, .updated = 8},
+     /* Gradients are read for their norm. */
+     .passes = {.loss_forward = 1, .loss_input = 2, .updated = 1},
      .buckets = PP_BUCKETS_LAYERS,
      .keeps_messages = true,
      .rates = pp_unit_rates,
@@ -52,17 +51,19 @@ const struct pp_trainer pp_trainers[] = {
      .usual_exchange = PP_CP_RING,
      .layout = true,
      .gpu = true,
+     .narrow_state = true,
      .exchanges = {.input = 2, .weight = 1, .a2a_input = 1},
      /* Transformer Engine's cross entropy reads logits twice and writes their
-      * gradient, which I scales. The update reads and writes gradients to clip
-      * them, and reads master weights again to make weights. Buffers of
-      * gradients are cleared and searched for values that are not finite, and
-      * divided by the ranks that add them up. */
+      * gradient, which I scales. Gradients are read for their norm, and read
+      * and written to clip them. Buffers of gradients are cleared and searched
+      * for values that are not finite, and divided by the ranks that add them
+      * up. */
      .passes = {.loss_forward = 3,
                 .loss_input = 2,
-                .updated = 11,
+                .updated = 3,
                 .held = 2,
-                .reduced = 2},
+                .reduced = 2,
+                .remade = true},
      .buckets = PP_BUCKETS_FIRST,
      .gathers = PP_GATHERS_BESIDE,
      .rates = pp_megatron_rates,
@@ -82,7 +83,7 @@ const struct pp_trainer pp_trainers[] = {
      .exchanges = {.input = 2},
      /* Logits in fp32 and their log-probabilities, of two values each, are made
       * in one operation each, and so are both gradients. */
-     .passes = {.loss_forward = 7, .loss_input = 9, .updated = 10},
+     .passes = {.loss_forward = 7, .loss_input = 9, .updated = 3},
      .buckets = PP_BUCKETS_LAYERS,
      .gathers = PP_GATHERS_BESIDE,
      .rates = pp_torchtitan_rates,
@@ -96,7 +97,11 @@ const struct pp_trainer pp_trainers[] = {
      .orders = TP_CP_DP_PP,
      .gpu = true,
      .exchanges = {.input = 2},
-     .passes = {.loss_forward = 7, .loss_input = 9, .updated = 11, .held = 1},
+     .passes = {.loss_forward = 7,
+                .loss_input = 9,
+                .updated = 3,
+                .held = 1,
+                .remade = true},
      .gathers = PP_GATHERS_AFTER,
      .rates = pp_deepspeed_rates,
      .state = pp_own_state,
@@ -118,6 +123,26 @@ const struct pp_trainer *pp_trainer_find(const char *name)
     while (name && t->name && strcmp(t->name, name))
         t++;
     return t->name ? t : NULL;
+}
+
+/* AdamW reads the gradient, and reads and writes the weight and its state; it
+ * writes a narrow weight alone. */
+double pp_trainer_update_bytes(const struct pp_trainer *t,
+                               const struct pp_precision *p)
+{
+    bool narrow = p->element_bytes < p->accumulator_bytes;
+    bool again = t->passes.remade && narrow && !p->narrow_moments;
+    return (double)((1 + (size_t)t->passes.updated) * pp_gradient_bytes(p) +
+                    2 * pp_optimizer_bytes(p) +
+                    (narrow ? 1 : 2) * p->element_bytes +
+                    (again ? p->accumulator_bytes : 0));
+}
+
+double pp_trainer_held_bytes(const struct pp_trainer *t,
+                             const struct pp_precision *p, bool reduces)
+{
+    int n = t->passes.held + (reduces ? t->passes.reduced : 0);
+    return (double)n * (double)pp_gradient_bytes(p);
 }
 
 unsigned pp_trainer_beside(const struct pp_trainer *t, bool gpu)

@@ -12,6 +12,7 @@
 #define PP_COST_TRAINER_H
 
 #include "model/cost.h"
+#include "model/precision.h"
 #include "model/unit_bytes.h"
 
 /* How a trainer reduces gradients on GPUs: it computes nothing meanwhile; or it
@@ -42,13 +43,14 @@ struct pp_trainer_exchanges {
     int a2a_input;     /* I exchanges heads so many times as F */
 };
 
-/* Passes over memory, in values of the head's logits and of gradients: those of
- * the loss in F and in I; and in the update over the parameters that a rank
- * updates, over all that it holds, and over these again if ranks add up their
- * gradients. */
+/* Passes over memory: those of the loss over the head's logits, in F and in I;
+ * in the update, beside AdamW's own, over gradients of the parameters that a
+ * rank updates, over all gradients that it holds, and over these again if ranks
+ * add them up. */
 struct pp_trainer_passes {
     int loss_forward, loss_input;
     int updated, held, reduced;
+    bool remade; /* weights are made of master weights after the update */
 };
 
 struct pp_trainer {
@@ -65,8 +67,9 @@ struct pp_trainer {
     bool selective;        /* it recomputes selectively, too ... */
     unsigned parts;        /* ... and any set of these parts */
     enum pp_cp_exchange usual_exchange;
-    bool layout; /* stages are whole layers, as Megatron-LM's layouts */
-    bool gpu;    /* on GPUs in bf16 alone */
+    bool layout;       /* stages are whole layers, as Megatron-LM's layouts */
+    bool gpu;          /* on GPUs in bf16 alone */
+    bool narrow_state; /* gradients and moments may be in bf16 */
     /* How it runs. */
     struct pp_trainer_exchanges exchanges;
     struct pp_trainer_passes passes;
@@ -89,6 +92,13 @@ struct pp_trainer {
 /* pprun is the first one; the last one has no name. */
 extern const struct pp_trainer pp_trainers[];
 enum { PP_MAX_TRAINERS = 8 };
+
+/* Return the bytes that the update moves of a parameter that a rank updates,
+ * and of one that it holds. */
+double pp_trainer_update_bytes(const struct pp_trainer *t,
+                               const struct pp_precision *p);
+double pp_trainer_held_bytes(const struct pp_trainer *t,
+                             const struct pp_precision *p, bool reduces);
 
 /* Returns the collectives that run beside the computation, as in pp_costs. */
 unsigned pp_trainer_beside(const struct pp_trainer *t, bool gpu);

@@ -11,6 +11,10 @@ const struct pp_precision pp_precisions[] = {
     {"fp32", "float32", 4, 4},
     {"fp64", "float64", 8, 8},
     {"bf16", "bfloat16", 2, 4},
+    {"bf16-grads", "bfloat16", 2, 4, .narrow_gradients = true},
+    {"bf16-moments", "bfloat16", 2, 4, .narrow_moments = true},
+    {"bf16-state", "bfloat16", 2, 4, .narrow_gradients = true,
+     .narrow_moments = true},
     {NULL, NULL, 0, 0},
 };
 

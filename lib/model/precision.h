@@ -11,7 +11,23 @@ struct pp_precision {
     size_t element_bytes;     /* weights, activations, their gradients */
     size_t accumulator_bytes; /* statistics, weight gradients, moments; and
                                  master weights if elements are narrower */
+    /* Weight gradients have elements' type; so have moments, and of master
+     * weights a rank keeps the bits alone that elements lack. */
+    bool narrow_gradients, narrow_moments;
 };
+
+/* Return the bytes of a weight gradient, and of AdamW's state of a weight. */
+static inline size_t pp_gradient_bytes(const struct pp_precision *p)
+{
+    return p->narrow_gradients ? p->element_bytes : p->accumulator_bytes;
+}
+
+static inline size_t pp_optimizer_bytes(const struct pp_precision *p)
+{
+    size_t values = p->element_bytes < p->accumulator_bytes ? 3 : 2;
+    return values *
+           (p->narrow_moments ? p->element_bytes : p->accumulator_bytes);
+}
 
 /* The table ends with a NULL name; the first entry is the default. */
 extern const struct pp_precision pp_precisions[];

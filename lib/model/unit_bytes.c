@@ -432,13 +432,11 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
                                      const struct pp_precision *p)
 {
     bool divided = x && pp_mesh_divides_weights(x);
-    size_t n_owned = p->element_bytes < p->accumulator_bytes ? 3 : 2;
     return (struct pp_state_bytes){
         .weights = times(divided ? owned(x, held.all, p) : whole(held.all, p),
                          p->element_bytes),
-        .gradients = times(whole(held.trained, p), p->accumulator_bytes),
-        .optimizer =
-            times(owned(x, held.trained, p), n_owned * p->accumulator_bytes),
+        .gradients = times(whole(held.trained, p), pp_gradient_bytes(p)),
+        .optimizer = times(owned(x, held.trained, p), pp_optimizer_bytes(p)),
     };
 }
 

@@ -183,7 +183,13 @@ END
     ppmesh -q "${on8[@]}" --plans 6 --fix pp=2,dp=2,order=tp-cp-pp-dp,cp=2,recompute=full \
         --export megatron-args bf16.json >args
     grep -qx -- '--use-tp-pp-dp-mapping' args
+    run ! grep -q 'reduce-in-bf16\|precision-aware' args
     grep -qx -- '--recompute-granularity full' args
+    # Narrow gradients and moments have settings.
+    ppmesh -q "${on8[@]}" --plans 2 --fix pp=1 --dtype bf16-state \
+        --export megatron-args bf16.json | grep -xcE -- "--(grad-reduce-in-bf16|\
+use-precision-aware-optimizer|exp-avg(-sq)?-dtype bf16|main-grads-dtype bf16)" |
+        grep -qx 5
     # The layout is read back.
     layout=$(sed -n 's/^--pipeline-model-parallel-layout //p' args)
     ppsplit -q -p 2 --layout "$layout" bf16.json | jq -e '.stages | length % 2 == 0'

@@ -275,7 +275,8 @@ fails() {
  layers, fqns, layout, megatron, parameters, type, colossalai,\
  colossalai-legacy, automodel, uniform-units" -p 2 --method best m
     fails 2 "--placement: 'w' is not one of: loop, v, both-ways" -p 2 --placement w m
-    fails 2 "--dtype: 'fp8' is not one of: fp32, fp64, bf16" -p 2 --dtype fp8 m
+    fails 2 "--dtype: 'fp8' is not one of: fp32, fp64, bf16, bf16-grads, \
+bf16-moments, bf16-state" -p 2 --dtype fp8 m
     fails 2 '--method layers needs --layers' -p 2 --method layers m
     fails 2 '--method fqns needs --fqns' -p 2 --method fqns m
     fails 2 "methods 'weights' and 'layers' exclude each other" \

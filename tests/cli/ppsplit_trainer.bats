@@ -53,6 +53,42 @@ experts() {
          $b[0].memory[0].activations < $a[0].memory[0].activations'
 }
 
+@test "Megatron-LM may have gradients and moments in bf16" {
+    # Bytes of a parameter: gradients, and the state that four ranks divide, of
+    # master weights, of which narrow moments leave half, and two moments.
+    params=$(ppsplit -q -p 1 model.json | jq '[.model.units[].params] | add')
+    for case in "bf16 4 12" "bf16-grads 2 12" "bf16-moments 4 6" \
+        "bf16-state 2 6"; do
+        read -r type gradients state <<<"$case"
+        ppsplit -q -p 1 --dp 4 -m 4 --gpu h100 --trainer megatron --dtype "$type" \
+            model.json | ppsched -q -s 1f1b -m 4 >plan.json
+        ppsched --stats plan.json >stats.json
+        ppsplit -t --json plan.json >table.json
+        echo "$case"
+        # The update moves gradients four times and state twice, and makes weights
+        # of master weights unless AdamW has made them.
+        jq -e --argjson n "$params" --argjson g "$gradients" --argjson s "$state" \
+            --slurpfile stats stats.json --slurpfile plan plan.json '
+            def is(a; b): (a - b) / b | fabs < 1e-3;
+            (4 * $g + 2 * $s + 2 + (if $s == 12 then 4 else 0 end)) as $update |
+            .memory[0] as $m | is($m.gradients; $n * $g) and
+            is($m.optimizer; $n * $s / 4) and is($m.weights; $n * 2) and
+            is($plan[0].profile.step.seconds_per_param; $update / 2.9e12) and
+            .step_seconds == $stats[0].step and
+            $m.gradients == $stats[0].memory[0].gradients' table.json
+        jq -r .step_seconds table.json >>steps
+        jq .at_depth.makespan stats.json >"$type"
+    done
+    # Nothing hides the reduction of the last bucket, of 40 million gradients.
+    jq -en --slurpfile a bf16 --slurpfile b bf16-grads \
+        '($a[0] - $b[0]) / (40e6 * 2 * 3 / 4 / 365e9) - 1 | fabs < 1e-3'
+    # Less to move takes less time.
+    [ "$(sort -rg steps | uniq | wc -l)" -eq 4 ]
+    [ "$(sort -g steps | head -1)" = "$(tail -1 steps)" ]
+    refuses "--dtype bf16-state: pprun has gradients and moments in fp32; give \
+--trainer megatron" -p 1 --dtype bf16-state model.json
+}
+
 @test "a trainer refuses what it does not take" {
     m="--trainer megatron -p 2 model.json"
     # shellcheck disable=SC2086 # options

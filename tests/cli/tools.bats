@@ -90,7 +90,8 @@ model() {
         interleaved ]
     ppsched -p 2 -m 4 --compare ZBV,1F1B | grep -q '^1f1b '
     fails "--lr needs --steps" pprun --learning-rate 1e-3
-    fails "--dtype: 'fp16' is not one of: fp32, fp64, bf16" \
+    fails "--dtype: 'fp16' is not one of: fp32, fp64, bf16, bf16-grads, \
+bf16-moments, bf16-state" \
         ppsplit -p 2 --dtype fp16 m
 }
 
