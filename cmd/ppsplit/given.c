@@ -196,6 +196,10 @@ int split_take_given(struct split_job *j, const char *name)
         return -1;
     int apart, rc = split_find_placement(j, &m, &apart);
     j->given = true;
+    j->given_flops = pp_arena_alloc(&j->p.arena, m.model.n_units + 1,
+                                    sizeof *j->given_flops);
+    for (size_t i = 0; i < m.model.n_units; i++)
+        j->given_flops[i] = m.model.units[i].costs.fwd_flops[0];
     if (!j->p.trainer_name)
         j->p.trainer = pp_trainer_find(m.model.trainer);
     j->p.mesh = m.mesh;

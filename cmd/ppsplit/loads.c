@@ -5,6 +5,8 @@
  * All ranks of a group wait for the one with most rows in every microbatch. So
  * the time of experts is the sum of the most rows over microbatches, over the
  * sum of the means. */
+#include <math.h>
+
 #include "ppsplit.h"
 
 /* Reports whether ranks can divide the experts so. The request checks it later,
@@ -46,6 +48,48 @@ static const struct pp_expert_loads *find_loads(struct split_job *j, size_t i)
             "%s: '%s' has loads of '%zu' experts, but the model has %zu",
             j->o.costs_file, u->fqn, u->experts.n_experts, n);
     return NULL;
+}
+
+/* Returns the work of experts in a layer with so many operations, over the
+ * mean: operations grow with it, so that one of its neighbours has exactly as
+ * many. */
+static double skew_of(struct pp_shard *s, struct pp_unit_id u, double flops,
+                      double *at)
+{
+    enum { NEIGHBOURS = 8 };
+    double n = pp_mesh_sharers(&s->mesh), most = HUGE_VAL;
+    *at = 1;
+    double even = pp_unit_fwd_flops(s, u).per_token;
+    *at = most;
+    most = pp_shard_skew(s, u.layer);
+    if (!(most > 1) || !(flops * n > even))
+        return 1;
+    double all = pp_unit_fwd_flops(s, u).per_token;
+    double skew = 1 + (flops * n - even) / (all - even) * (most - 1);
+    for (int k = 0; k < NEIGHBOURS; k++) {
+        *at = skew;
+        double got = pp_unit_fwd_flops(s, u).per_token / n;
+        if (!(got < flops) && !(got > flops))
+            break;
+        skew = nextafter(skew, got < flops ? HUGE_VAL : 0);
+    }
+    return skew;
+}
+
+void split_take_loads(struct split_job *j)
+{
+    const struct pp_model *m = &j->p.model;
+    struct pp_shard *s = &j->p.request.shard;
+    if (!j->given_flops || j->p.mesh.expert_imbalance > 0 || m->table ||
+        j->p.mesh.ep == 1 || !divides(j))
+        return;
+    double *skew = pp_arena_alloc(&j->p.arena, m->n_layers + 1, sizeof *skew);
+    s->skew = skew;
+    for (size_t i = 0; i < j->n_units; i++) {
+        struct pp_unit_id u = pp_model_unit(m, i);
+        if (u.kind == PP_UNIT_LAYER && u.layer < m->n_layers)
+            skew[u.layer] = skew_of(s, u, j->given_flops[i], &skew[u.layer]);
+    }
 }
 
 int split_use_loads(struct split_job *j, const struct pp_profile *p)

@@ -152,6 +152,7 @@ static int complete_request(struct split_job *j)
     j->n_units = pp_model_n_units(&j->p.model);
     if (split_set_roles(j) || check_given(j))
         return -1;
+    split_take_loads(j);
     j->n_stages = (size_t)(j->o.encoder_ranks +
                            (j->o.n_ranks - j->o.encoder_ranks) * j->o.n_chunks);
     if (split_read_costs(j) || split_set_seconds(j) || split_read_speeds(j) ||

@@ -101,6 +101,8 @@ struct split_job {
     bool given;        /* source is the source of manifests, which have the
                           split */
     uint64_t given_params;          /* and so many parameters */
+    double *given_flops;            /* and operations of each unit in F for a
+                                       token */
     size_t n_units, n_stages;       /* n_stages: of one copy of the weights */
     struct pp_profile profile;      /* of costs_file, a GPU or the given plan */
     double *speeds;                 /* read from rank_speed */
@@ -170,6 +172,8 @@ int split_read_costs(struct split_job *j) PP_MUST_USE;
  * run. */
 int split_use_loads(struct split_job *j,
                     const struct pp_profile *p) PP_MUST_USE;
+/* Finds how uneven the work of experts is in the given plan. */
+void split_take_loads(struct split_job *j);
 int split_read_speeds(struct split_job *j) PP_MUST_USE;
 int split_read_modes(struct split_job *j) PP_MUST_USE;
 

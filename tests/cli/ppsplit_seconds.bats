@@ -354,6 +354,25 @@ longer() {
 replace" -p 1 --dp 4 --ep 4 --expert-imbalance 2 --costs costs.txt model.json
 }
 
+@test "a plan keeps the loads of experts that its costs had" {
+    experts 2 >model.json
+    jq -n '{format: "pp-profile", version: 1, experts: {ranks: 1, microbatches: 1},
+        units: [("model.embed_tokens", "model.layers.0", "model.layers.1",
+            "model.norm", "lm_head") | {fqn: ., fwd: [1e-6, 1e-9],
+            input: [1e-6, 2e-9], weight: [1e-6, 0]} |
+            if .fqn | test("layers") then . + {experts: {
+                tokens: [51, 13, 40, 24, 9, 9, 2, 1], fullest: [149, 128, 71, 59]}}
+            else . end]}' >costs.json
+    for set in none full outputs experts; do
+        ppsplit -q -p 2 -m 4 --dp 4 --ep 4 --recompute $set --costs costs.json \
+            model.json | ppsched -q -s 1f1b -m 4 >plan.json
+        want=$(ppsched --stats plan.json | jq -r '.step | @json')
+        got=$(ppsplit -t --json plan.json | jq -r '.step_seconds | @json')
+        echo "$set: $got, wanted $want"
+        [ "$got" = "$want" ]
+    done
+}
+
 @test "published steps of B200 are in order, and not far away" {
     # Megatron-LM on eight GPUs, in ms: SimuMax, results for B200. These runs
     # neither reduced gradients nor gathered weights beside the computation.
