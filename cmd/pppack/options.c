@@ -12,7 +12,7 @@
 
 /* The systems of --compat: the rule of each, and what it does with documents
  * that are empty or too long. */
-const struct pack_compat pack_compats[] = {
+static const struct pack_compat pack_compats[] = {
     {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd},
      .multiplies = true,
      .raise = pp_bins_multiple_by_popping},
@@ -23,8 +23,8 @@ const struct pack_compat pack_compats[] = {
      .multiplies = true,
      .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "nemo-rl-ffs",
-                .pack = pp_pack_first_fit_shuffle,
-                .draw = pp_draw_first_fit_shuffle},
+                .draws = true,
+                .pack = pp_pack_first_fit_shuffle},
      .multiplies = true,
      .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "trl-bfd", .pack = pp_pack_bfd},
@@ -43,9 +43,7 @@ const struct pack_compat pack_compats[] = {
     {.packer = {.name = "automodel-knapsack", .pack = pp_pack_wfd}},
     {.packer = {.name = "megatron-dp-balanced", .pack = pp_pack_next_fit},
      .raise = pp_bins_multiple_from_tail},
-    {.packer = {.name = "megatron-rl",
-                .pack = pp_pack_megatron_rl,
-                .unpadded = pp_pack_megatron_rl_unpadded}},
+    {.packer = {.name = "megatron-rl", .pack = pp_pack_megatron_rl}},
     {.packer = {.name = "torchtune", .pack = pp_pack_next_fit}},
     {.packer = {.name = "axolotl", .pack = pp_pack_axolotl}},
     {.packer = {.name = "verl-kk",
@@ -391,7 +389,7 @@ static int check_rule(const struct pack_options *o)
                              "--bins-multiple");
     if (none && o->rule.rows > INT32_MAX / (int64_t)o->capacity)
         return tool_usage(t, "--rows: '%" PRId64 "' is too many", o->rule.rows);
-    if (tool_given(t, "seed") && !o->rule.packer->draw)
+    if (tool_given(t, "seed") && !o->rule.packer->draws)
         return tool_usage(t, "--seed has no effect: %s is deterministic",
                           o->rule.packer->name);
     if (o->rule.parts && !o->rule.packer->divide)

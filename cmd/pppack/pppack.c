@@ -13,18 +13,6 @@
 #include "data/packed/packed.h"
 #include "pack/rule.h"
 
-/* Packs by a rule that reads the lengths without padding. */
-static void choose_unpadded(struct pack_job *j)
-{
-    const struct pp_pieces *p = &j->pieces;
-    uint32_t *lengths = pp_calloc(p->n, sizeof *lengths);
-    for (size_t i = 0; i < p->n; i++)
-        lengths[i] = p->piece[i].length;
-    j->o->rule.packer->unpadded(lengths, p->padded, p->n, j->capacity,
-                                &j->bins);
-    free(lengths);
-}
-
 /* Refuses sequences that the rule cannot pack. */
 static int check_rule(const struct pack_job *j)
 {
@@ -54,21 +42,25 @@ static void choose_bins(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
     const struct pack_rule *rule = &j->o->rule;
-    uint32_t room = rule->rows ? (uint32_t)rule->rows : j->capacity;
-    struct pp_pack_size sizes[1 + PP_N_MODALITIES] = {{p->padded, room}};
+    uint32_t *unpadded = pp_calloc(p->n, sizeof *unpadded);
+    const struct pp_pack_input in = {
+        .lengths = p->padded,
+        .n = p->n,
+        .capacity = rule->rows ? (uint32_t)rule->rows : j->capacity,
+        .seed = (uint64_t)rule->seed,
+        .unpadded = unpadded};
+    struct pp_pack_size sizes[1 + PP_N_MODALITIES] = {{p->padded, in.capacity}};
     size_t n_sizes = 1 + pack_row_sizes(j, sizes + 1);
+    for (size_t i = 0; i < p->n; i++)
+        unpadded[i] = p->piece[i].length;
     if (n_sizes > 1)
         pp_pack_sizes(sizes, n_sizes, p->n, &j->bins);
-    else if (!rule->parts && rule->packer->draw)
-        rule->packer->draw(p->padded, p->n, room, (uint64_t)rule->seed,
-                           &j->bins);
-    else if (rule->packer->unpadded && j->o->align > 1)
-        choose_unpadded(j);
     else if (!rule->parts)
-        rule->packer->pack(p->padded, p->n, room, &j->bins);
+        rule->packer->pack(&in, &j->bins);
     else
         (rule->equal_size ? pp_parts_kk_equal : rule->packer->divide)(
             p->padded, p->n, (size_t)rule->parts, &j->bins);
+    free(unpadded);
 }
 
 /* Checks the loads: rules that divide into parts know no capacity. */

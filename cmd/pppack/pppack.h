@@ -27,9 +27,6 @@ struct pack_compat {
                  struct pp_err *err);
 };
 
-/* All systems; the last entry is zeroed. */
-extern const struct pack_compat pack_compats[];
-
 enum { PACK_MAX_SHARES = 3 };
 
 enum pack_balance {

@@ -8,110 +8,83 @@
 
 /* axolotl's multipack sampler: first-fit in input order within groups of
  * sequences, with a limited number of sequences per bin. */
-void pp_try_axolotl(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    struct pp_waste_budget *budget, struct pp_bins *out)
+void pp_pack_axolotl(const struct pp_pack_input *in, struct pp_bins *out)
 {
     enum { GROUP = 100000, MOST = 200 };
     size_t n_bins = 0;
     *out = (struct pp_bins){0};
-    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
-    for (size_t at = 0; at < n; at += GROUP) {
-        size_t here = n - at < GROUP ? n - at : GROUP, more;
-        pp_pack_place_first_fit(lengths + at, here, capacity, NULL, MOST,
-                                budget, bin_of + at, &more);
+    uint32_t *bin_of = pp_calloc(in->n, sizeof *bin_of);
+    for (size_t at = 0; at < in->n; at += GROUP) {
+        struct pp_pack_input group = *in;
+        size_t more;
+        group.lengths += at;
+        group.n = in->n - at < GROUP ? in->n - at : GROUP;
+        pp_pack_place_first_fit(&group, NULL, MOST, bin_of + at, &more);
         if (more == SIZE_MAX) {
             free(bin_of);
             return;
         }
-        for (size_t i = at; i < at + here; i++)
+        for (size_t i = at; i < at + group.n; i++)
             bin_of[i] += (uint32_t)n_bins;
         n_bins += more;
     }
-    pp_bins_make(out, NULL, bin_of, n, n_bins);
+    pp_bins_make(out, NULL, bin_of, in->n, n_bins);
     free(bin_of);
-}
-
-void pp_pack_axolotl(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_bins *out)
-{
-    pp_try_axolotl(lengths, n, capacity, NULL, out);
 }
 
 /* Megatron's RL packer: its documentation says first-fit, but it keeps only one
  * bin open. Longest first, equal lengths in input order, and a limited number
  * of sequences per bin. It sorts by length, but fills bins by padded length. */
-static void pack_rl(const uint32_t *lengths, const uint32_t *padded, size_t n,
-                    uint32_t capacity, struct pp_waste_budget *budget,
-                    struct pp_bins *out)
+void pp_pack_megatron_rl(const struct pp_pack_input *in, struct pp_bins *out)
 {
     enum { MOST = 16 };
     size_t n_bins = 0, n_in = 0;
     uint64_t load = 0;
     bool gives_up = false;
     *out = (struct pp_bins){0};
-    uint32_t *order = pp_pack_order(lengths, n, false);
-    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
-    for (size_t k = 0; k < n && !gives_up; k++, n_in++) {
-        uint32_t i = order[k];
-        load += padded[i];
-        if (k == 0 || load > capacity || n_in == MOST) {
-            gives_up =
-                k && pp_waste_budget_spend(budget, capacity + padded[i] - load);
+    uint32_t *order =
+        pp_pack_order(in->unpadded ? in->unpadded : in->lengths, in->n, false);
+    uint32_t *bin_of = pp_calloc(in->n, sizeof *bin_of);
+    for (size_t k = 0; k < in->n && !gives_up; k++, n_in++) {
+        uint32_t i = order[k], length = in->lengths[i];
+        load += length;
+        if (k == 0 || load > in->capacity || n_in == MOST) {
+            gives_up = k && pp_waste_budget_spend(in->budget,
+                                                  in->capacity + length - load);
             n_bins++;
-            load = padded[i];
+            load = length;
             n_in = 0;
         }
         bin_of[i] = (uint32_t)(n_bins - 1);
     }
     if (!gives_up)
-        pp_bins_make(out, order, bin_of, n, n_bins);
+        pp_bins_make(out, order, bin_of, in->n, n_bins);
     free(order);
     free(bin_of);
-}
-
-void pp_try_megatron_rl(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        struct pp_waste_budget *budget, struct pp_bins *out)
-{
-    pack_rl(lengths, lengths, n, capacity, budget, out);
-}
-
-void pp_pack_megatron_rl(const uint32_t *lengths, size_t n, uint32_t capacity,
-                         struct pp_bins *out)
-{
-    pp_try_megatron_rl(lengths, n, capacity, NULL, out);
-}
-
-void pp_pack_megatron_rl_unpadded(const uint32_t *lengths,
-                                  const uint32_t *padded, size_t n,
-                                  uint32_t capacity, struct pp_bins *out)
-{
-    pack_rl(lengths, padded, n, capacity, NULL, out);
 }
 
 /* verl's micro-batches: differencing into as many parts as the sum of lengths
  * needs. A part may exceed the capacity. Parts are equal in length, or, as in
  * its rearrange_micro_batches, in cost. */
 
-/* Returns the number of parts that verl makes, at least 1. */
-static size_t count_verl_parts(const uint32_t *lengths, size_t n,
-                               uint32_t capacity)
+/* Divides into the number of parts that verl makes, at least 1. */
+static void divide_as_verl(const struct pp_pack_input *in, pp_parts_fn *divide,
+                           struct pp_bins *out)
 {
     uint64_t total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += lengths[i];
-    uint64_t n_parts = (total + capacity - 1) / capacity;
-    n_parts = n_parts > n ? n : n_parts;
-    return n_parts ? (size_t)n_parts : 1;
+    for (size_t i = 0; i < in->n; i++)
+        total += in->lengths[i];
+    uint64_t n_parts = (total + in->capacity - 1) / in->capacity;
+    n_parts = n_parts > in->n ? in->n : n_parts;
+    if (in->n == 0)
+        pp_bins_make(out, NULL, NULL, 0, 0);
+    else
+        divide(in->lengths, in->n, n_parts ? (size_t)n_parts : 1, out);
 }
 
-void pp_pack_verl(const uint32_t *lengths, size_t n, uint32_t capacity,
-                  struct pp_bins *out)
+void pp_pack_verl(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    if (n == 0) {
-        pp_bins_make(out, NULL, NULL, 0, 0);
-        return;
-    }
-    pp_parts_kk(lengths, n, count_verl_parts(lengths, n, capacity), out);
+    divide_as_verl(in, pp_parts_kk, out);
 }
 
 /* Returns a cost proportional to the operations of a model of hidden size
@@ -169,13 +142,7 @@ void pp_parts_verl_workload(const uint32_t *lengths, size_t n, size_t n_parts,
     order_parts(out, lengths);
 }
 
-void pp_pack_verl_workload(const uint32_t *lengths, size_t n, uint32_t capacity,
-                           struct pp_bins *out)
+void pp_pack_verl_workload(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    if (n == 0) {
-        pp_bins_make(out, NULL, NULL, 0, 0);
-        return;
-    }
-    pp_parts_verl_workload(lengths, n, count_verl_parts(lengths, n, capacity),
-                           out);
+    divide_as_verl(in, pp_parts_verl_workload, out);
 }

@@ -159,11 +159,11 @@ static void fill_in_two_rounds(struct bin_filler *f, size_t n)
     fill_bins(f, -1);
 }
 
-void pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
-                  struct pp_bins *out)
+void pp_pack_fill(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    struct bin_filler f = {.capacity = capacity, .budget = COMPLETIONS};
-    pp_classes_init(&f.classes, lengths, n);
+    size_t n = in->n;
+    struct bin_filler f = {.capacity = in->capacity, .budget = COMPLETIONS};
+    pp_classes_init(&f.classes, in->lengths, n);
     f.left = pp_calloc(f.classes.n, sizeof *f.left);
     f.taken = pp_calloc(f.classes.n, sizeof *f.taken);
     f.skip = pp_calloc(f.classes.n + 1, sizeof *f.skip);

@@ -59,9 +59,10 @@ void pp_first_fit_tree_finish(struct pp_first_fit_tree *t)
     memset(t, 0, sizeof *t);
 }
 
-void pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_waste_budget *budget, struct pp_bins *out)
+void pp_pack_next_fit(const struct pp_pack_input *in, struct pp_bins *out)
 {
+    const uint32_t *lengths = in->lengths;
+    size_t n = in->n;
     uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
     size_t n_bins = 0;
     uint64_t load = 0;
@@ -69,9 +70,9 @@ void pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
     *out = (struct pp_bins){0};
     for (size_t i = 0; i < n && !gives_up; i++) {
         load += lengths[i];
-        if (i == 0 || load > capacity) {
-            gives_up = i && pp_waste_budget_spend(budget,
-                                                  capacity + lengths[i] - load);
+        if (i == 0 || load > in->capacity) {
+            gives_up = i && pp_waste_budget_spend(
+                                in->budget, in->capacity + lengths[i] - load);
             n_bins++;
             load = lengths[i];
         }
@@ -82,125 +83,90 @@ void pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(bin_of);
 }
 
-void pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                      struct pp_bins *out)
+void pp_pack_none(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    pp_try_next_fit(lengths, n, capacity, NULL, out);
-}
-
-void pp_pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
-                  struct pp_bins *out)
-{
-    (void)lengths;
-    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
-    for (size_t i = 0; i < n; i++)
-        bin_of[i] = (uint32_t)(i / capacity);
-    size_t n_bins = (n + capacity - 1) / capacity;
-    pp_bins_make(out, NULL, bin_of, n, n_bins);
+    uint32_t *bin_of = pp_calloc(in->n, sizeof *bin_of);
+    for (size_t i = 0; i < in->n; i++)
+        bin_of[i] = (uint32_t)(i / in->capacity);
+    size_t n_bins = (in->n + in->capacity - 1) / in->capacity;
+    pp_bins_make(out, NULL, bin_of, in->n, n_bins);
     free(bin_of);
 }
 
 /* If most is not 0, count[b] is the number of sequences in bin b. */
-static void place_first_fit(const uint32_t *lengths, size_t n,
-                            uint32_t capacity, const uint32_t *order,
-                            uint32_t most, struct pp_waste_budget *budget,
+static void place_first_fit(const struct pp_pack_input *in,
+                            const uint32_t *order, uint32_t most,
                             struct pp_first_fit_tree *t, uint32_t *count,
                             uint32_t *bin_of, size_t *n_bins)
 {
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < in->n; k++) {
         uint32_t i = order ? order[k] : (uint32_t)k;
         if (*n_bins == t->leaves)
-            pp_first_fit_tree_grow(t, capacity);
-        size_t bin = pp_first_fit_tree_first(t, lengths[i]);
-        uint32_t room = t->room[bin + t->leaves] - lengths[i];
+            pp_first_fit_tree_grow(t, in->capacity);
+        size_t bin = pp_first_fit_tree_first(t, in->lengths[i]);
+        uint32_t room = t->room[bin + t->leaves] - in->lengths[i];
         bool is_full = most && ++count[bin] == most;
         pp_first_fit_tree_set(t, bin, is_full ? 0 : room);
         *n_bins += bin == *n_bins;
         bin_of[i] = (uint32_t)bin;
-        if (is_full ? pp_waste_budget_spend(budget, room - 1)
-                    : pp_waste_budget_spend_if_full(budget, room - 1)) {
+        if (is_full ? pp_waste_budget_spend(in->budget, room - 1)
+                    : pp_waste_budget_spend_if_full(in->budget, room - 1)) {
             *n_bins = SIZE_MAX;
             break;
         }
     }
 }
 
-void pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
-                             uint32_t capacity, const uint32_t *order,
-                             uint32_t most, struct pp_waste_budget *budget,
+void pp_pack_place_first_fit(const struct pp_pack_input *in,
+                             const uint32_t *order, uint32_t most,
                              uint32_t *bin_of, size_t *n_bins)
 {
     struct pp_first_fit_tree t = {0};
-    uint32_t *count = most ? pp_calloc(n, sizeof *count) : NULL;
+    uint32_t *count = most ? pp_calloc(in->n, sizeof *count) : NULL;
     *n_bins = 0;
-    pp_first_fit_tree_init(&t, 1, capacity);
-    place_first_fit(lengths, n, capacity, order, most, budget, &t, count,
-                    bin_of, n_bins);
+    pp_first_fit_tree_init(&t, 1, in->capacity);
+    place_first_fit(in, order, most, &t, count, bin_of, n_bins);
     pp_first_fit_tree_finish(&t);
     free(count);
 }
 
 /* order NULL is the order of the input. */
-static void first_fit_in_order(const uint32_t *lengths, size_t n,
-                               uint32_t capacity, const uint32_t *order,
-                               struct pp_waste_budget *budget,
-                               struct pp_bins *out)
+static void first_fit_in_order(const struct pp_pack_input *in,
+                               const uint32_t *order, struct pp_bins *out)
 {
     size_t n_bins;
-    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
+    uint32_t *bin_of = pp_calloc(in->n, sizeof *bin_of);
     *out = (struct pp_bins){0};
-    pp_pack_place_first_fit(lengths, n, capacity, order, 0, budget, bin_of,
-                            &n_bins);
+    pp_pack_place_first_fit(in, order, 0, bin_of, &n_bins);
     if (n_bins != SIZE_MAX)
-        pp_bins_make(out, order, bin_of, n, n_bins);
+        pp_bins_make(out, order, bin_of, in->n, n_bins);
     free(bin_of);
 }
 
 /* NeMo-RL's order: equal lengths from the higher index down. */
-void pp_try_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_waste_budget *budget, struct pp_bins *out)
+void pp_pack_ffd(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    uint32_t *order = pp_pack_order(lengths, n, true);
-    first_fit_in_order(lengths, n, capacity, order, budget, out);
+    uint32_t *order = pp_pack_order(in->lengths, in->n, true);
+    first_fit_in_order(in, order, out);
     free(order);
 }
 
-void pp_pack_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out)
-{
-    pp_try_ffd(lengths, n, capacity, NULL, out);
-}
-
-void pp_draw_first_fit_shuffle(const uint32_t *lengths, size_t n,
-                               uint32_t capacity, uint64_t seed,
+void pp_pack_first_fit_shuffle(const struct pp_pack_input *in,
                                struct pp_bins *out)
 {
-    uint32_t *order = pp_calloc(n, sizeof *order);
-    for (size_t i = 0; i < n; i++)
+    uint32_t *order = pp_calloc(in->n, sizeof *order);
+    for (size_t i = 0; i < in->n; i++)
         order[i] = (uint32_t)i;
     struct pp_mt19937 g;
-    pp_mt19937_seed(&g, seed);
-    pp_mt19937_shuffle(&g, order, n);
-    first_fit_in_order(lengths, n, capacity, order, NULL, out);
+    pp_mt19937_seed(&g, in->seed);
+    pp_mt19937_shuffle(&g, order, in->n);
+    first_fit_in_order(in, order, out);
     free(order);
 }
 
-void pp_pack_first_fit_shuffle(const uint32_t *lengths, size_t n,
-                               uint32_t capacity, struct pp_bins *out)
+void pp_pack_first_fit(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    pp_draw_first_fit_shuffle(lengths, n, capacity, PP_PACK_SEED, out);
-}
-
-void pp_try_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                      struct pp_waste_budget *budget, struct pp_bins *out)
-{
-    first_fit_in_order(lengths, n, capacity, NULL, budget, out);
-}
-
-void pp_pack_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       struct pp_bins *out)
-{
-    pp_try_first_fit(lengths, n, capacity, NULL, out);
+    first_fit_in_order(in, NULL, out);
 }
 
 enum { MAX_LEVELS = 6 }; /* 64^6 > 2^32 */
@@ -327,15 +293,16 @@ static void place_class(size_t length, size_t m, size_t n_spaces,
     }
 }
 
-void pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out)
+void pp_pack_bfd(const struct pp_pack_input *in, struct pp_bins *out)
 {
+    const uint32_t *lengths = in->lengths;
+    size_t n = in->n;
     /* Lengths are often aligned. A common divisor as the unit saves queues. */
     uint32_t unit = 0;
     for (size_t i = 0; i < n && unit != 1; i++)
         unit = gcd(lengths[i], unit);
     unit = unit ? unit : 1;
-    size_t n_spaces = (size_t)capacity / unit + 1;
+    size_t n_spaces = (size_t)in->capacity / unit + 1;
     struct pp_classes c;
     pp_classes_init(&c, lengths, n);
     uint32_t *bin_at = pp_calloc(n, sizeof *bin_at);
@@ -364,51 +331,44 @@ void pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
  * or to a new one if even that has no room. Among equally empty bins, the
  * lowest number counts. Returns the number of bins, or SIZE_MAX if the budget
  * is spent. */
-static size_t place_worst_fit(const uint32_t *lengths, size_t n,
-                              uint32_t capacity, const uint32_t *order,
-                              struct pp_waste_budget *budget, struct pp_heap *h,
+static size_t place_worst_fit(const struct pp_pack_input *in,
+                              const uint32_t *order, struct pp_heap *h,
                               uint64_t *load, uint32_t *bin_of)
 {
     size_t n_bins = 0;
-    for (size_t k = 0; k < n; k++) {
-        uint32_t i = order[k];
-        if (h->n && load[h->items[0]] + lengths[i] <= capacity) {
+    for (size_t k = 0; k < in->n; k++) {
+        uint32_t i = order[k], length = in->lengths[i];
+        if (h->n && load[h->items[0]] + length <= in->capacity) {
             bin_of[i] = h->items[0];
-            load[h->items[0]] += lengths[i];
+            load[h->items[0]] += length;
             pp_heap_update(h, 0);
         } else {
             bin_of[i] = (uint32_t)n_bins++;
-            load[bin_of[i]] = lengths[i];
+            load[bin_of[i]] = length;
             pp_heap_push(h, bin_of[i]);
         }
-        if (pp_waste_budget_spend_if_full(budget, capacity - load[bin_of[i]]))
+        if (pp_waste_budget_spend_if_full(in->budget,
+                                          in->capacity - load[bin_of[i]]))
             return SIZE_MAX;
     }
     return n_bins;
 }
 
-void pp_try_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_waste_budget *budget, struct pp_bins *out)
+void pp_pack_wfd(const struct pp_pack_input *in, struct pp_bins *out)
 {
+    size_t n = in->n;
     *out = (struct pp_bins){0};
     uint64_t *load = pp_calloc(n, sizeof *load);
     struct pp_heap h = {.items = pp_calloc(n, sizeof *h.items),
                         .before = pp_load_is_less,
                         .ctx = load};
-    uint32_t *order = pp_pack_order(lengths, n, false);
+    uint32_t *order = pp_pack_order(in->lengths, n, false);
     uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
-    size_t n_bins =
-        place_worst_fit(lengths, n, capacity, order, budget, &h, load, bin_of);
+    size_t n_bins = place_worst_fit(in, order, &h, load, bin_of);
     if (n_bins != SIZE_MAX)
         pp_bins_make(out, order, bin_of, n, n_bins);
     free(load);
     free(h.items);
     free(order);
     free(bin_of);
-}
-
-void pp_pack_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out)
-{
-    pp_try_wfd(lengths, n, capacity, NULL, out);
 }

@@ -283,17 +283,17 @@ static void classify(struct mffd *m)
         m->skip[k] = (uint32_t)k;
 }
 
-void pp_try_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_waste_budget *budget, struct pp_bins *out)
+void pp_pack_mffd(const struct pp_pack_input *in, struct pp_bins *out)
 {
+    size_t n = in->n;
     *out = (struct pp_bins){0};
-    uint32_t *order = pp_pack_order(lengths, n, false);
+    uint32_t *order = pp_pack_order(in->lengths, n, false);
     struct mffd m = {
-        .lengths = lengths,
+        .lengths = in->lengths,
         .order = order,
         .n = n,
-        .capacity = capacity,
-        .budget = budget,
+        .capacity = in->capacity,
+        .budget = in->budget,
         .skip = pp_calloc(n + 1, sizeof *m.skip),
         .left = pp_calloc(n, sizeof *m.left),
         .bin_of = pp_calloc(n, sizeof *m.bin_of),
@@ -314,10 +314,4 @@ void pp_try_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(m.bin_of);
     free(m.placed);
     free(m.paired);
-}
-
-void pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                  struct pp_bins *out)
-{
-    pp_try_mffd(lengths, n, capacity, NULL, out);
 }

@@ -18,36 +18,31 @@ struct pp_bins {
     const char *noun; /* what items are, in messages; NULL: sequences */
 };
 
-/* A packing rule. Packs n lengths, which are aligned and not above the
- * capacity, into bins of the given capacity, which is at least 1. Fills *out,
- * which pp_bins_finish frees. For the rule "none" the capacity is the number of
- * items per bin. */
-typedef void pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        struct pp_bins *out);
+/* What a rule packs. A zeroed member behind capacity has no effect. */
+struct pp_pack_input {
+    const uint32_t *lengths; /* (n) aligned, and not above the capacity */
+    size_t n;
+    uint32_t capacity;        /* of a bin, at least 1; of "none" in items */
+    uint64_t seed;            /* of a rule that draws */
+    const uint32_t *unpadded; /* (n) lengths without padding, or NULL */
+    struct pp_waste_budget *budget; /* private to lib/pack */
+};
+
+/* A packing rule. Fills *out, which pp_bins_finish frees. */
+typedef void pp_pack_fn(const struct pp_pack_input *in, struct pp_bins *out);
 
 /* Divides n sequences into n_parts, without a capacity. 1 <= n_parts <= n. For
  * parts of an equal number of sequences, n_parts divides n. */
 typedef void pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
                          struct pp_bins *out);
 
-/* A rule that draws from a seed. */
-typedef void pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        uint64_t seed, struct pp_bins *out);
-
-/* A rule that also reads the lengths without padding. */
-typedef void pp_unpadded_fn(const uint32_t *lengths, const uint32_t *padded,
-                            size_t n, uint32_t capacity, struct pp_bins *out);
-
 struct pp_packer {
     const char *name;    /* "bfd" */
     const char *summary; /* one line */
     bool no_empty;       /* takes no sequence of length 0 */
+    bool draws;          /* from the seed */
     pp_pack_fn *pack;
-    pp_parts_fn *divide;      /* into a given number of parts; or NULL */
-    pp_draw_fn *draw;         /* with a given seed; pack uses PP_PACK_SEED; or
-                                 NULL */
-    pp_unpadded_fn *unpadded; /* replaces pack if sequences are padded; or
-                                 NULL */
+    pp_parts_fn *divide; /* into a given number of parts; or NULL */
 };
 
 #define PP_PACK_SEED 42

@@ -10,13 +10,12 @@
 
 /* Divides into n_parts. If no part exceeds the capacity, sets *fits and
  * replaces *out. */
-static void try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
-                        uint32_t capacity, size_t n_parts, struct pp_bins *out,
-                        bool *fits)
+static void try_n_parts(pp_parts_fn *divide, const struct pp_pack_input *in,
+                        size_t n_parts, struct pp_bins *out, bool *fits)
 {
     struct pp_bins b;
-    divide(lengths, n, n_parts, &b);
-    *fits = pp_bins_largest(&b, lengths) <= capacity;
+    divide(in->lengths, in->n, n_parts, &b);
+    *fits = pp_bins_largest(&b, in->lengths) <= in->capacity;
     if (*fits) {
         pp_bins_finish(out);
         *out = b;
@@ -28,9 +27,11 @@ static void try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
  * goes up from the lower bound in growing steps, then bisects between the last
  * number that failed and the first that did not. It ends, since every sequence
  * fits as a part of its own. */
-static void divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
-                             size_t n, uint32_t capacity, struct pp_bins *out)
+static void divide_to_fewest(pp_parts_fn *divide,
+                             const struct pp_pack_input *in,
+                             struct pp_bins *out)
 {
+    size_t n = in->n;
     *out = (struct pp_bins){0};
     size_t low, high, step = 1;
     bool fits = false;
@@ -38,10 +39,10 @@ static void divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
         pp_bins_make(out, NULL, NULL, 0, 0);
         return;
     }
-    pp_pack_lower_bound(lengths, n, capacity, &high);
+    pp_pack_lower_bound(in->lengths, n, in->capacity, &high);
     low = high;
     for (;; step *= 2) {
-        try_n_parts(divide, lengths, n, capacity, high, out, &fits);
+        try_n_parts(divide, in, high, out, &fits);
         if (fits)
             break;
         low = high + 1;
@@ -49,7 +50,7 @@ static void divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
     }
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        try_n_parts(divide, lengths, n, capacity, middle, out, &fits);
+        try_n_parts(divide, in, middle, out, &fits);
         if (fits)
             high = middle;
         else
@@ -72,10 +73,9 @@ void pp_parts_lpt(const uint32_t *lengths, size_t n, size_t n_parts,
     free(bin_of);
 }
 
-void pp_pack_lpt(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out)
+void pp_pack_lpt(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    divide_to_fewest(pp_parts_lpt, lengths, n, capacity, out);
+    divide_to_fewest(pp_parts_lpt, in, out);
 }
 
 /* Karmarkar and Karp's differencing method, in the order of verl's
@@ -322,8 +322,7 @@ void pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
     divide_kk(lengths, NULL, n, n_parts, true, out);
 }
 
-void pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_bins *out)
+void pp_pack_kk(const struct pp_pack_input *in, struct pp_bins *out)
 {
-    divide_to_fewest(pp_parts_kk, lengths, n, capacity, out);
+    divide_to_fewest(pp_parts_kk, in, out);
 }

@@ -15,10 +15,11 @@ pp_pack_fn pp_pack_best, pp_pack_bfd, pp_pack_ffd, pp_pack_fill,
 /* The rules of other systems. verl's bins may exceed the capacity. */
 pp_pack_fn pp_pack_axolotl, pp_pack_megatron_rl, pp_pack_verl,
     pp_pack_verl_workload;
-pp_unpadded_fn pp_pack_megatron_rl_unpadded;
 
 /* The space that a rule may leave empty and still have fewer bins than the best
- * packing so far. A bin with less space than the shortest sequence is full. */
+ * packing so far. A bin with less space than the shortest sequence is full.
+ * Most rules give up when it is spent: then *out has no arrays and needs no
+ * pp_bins_finish. */
 struct pp_waste_budget {
     uint64_t spare;
     uint32_t shortest;
@@ -43,18 +44,9 @@ static inline bool pp_waste_budget_spend_if_full(struct pp_waste_budget *l,
     return l && space < l->shortest && pp_waste_budget_spend(l, space);
 }
 
-/* A rule that gives up when the budget is spent; NULL is no limit. After giving
- * up, *out has no arrays and needs no pp_bins_finish. */
-typedef void pp_try_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       struct pp_waste_budget *budget, struct pp_bins *out);
-
-pp_try_fn pp_try_axolotl, pp_try_ffd, pp_try_first_fit, pp_try_megatron_rl,
-    pp_try_mffd, pp_try_next_fit, pp_try_wfd;
-
 /* Does first-fit in the order of Python's random.shuffle after
  * random.seed(seed). */
 pp_pack_fn pp_pack_first_fit_shuffle;
-pp_draw_fn pp_draw_first_fit_shuffle;
 
 pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal,
     pp_parts_verl_workload;
@@ -86,9 +78,8 @@ uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
 /* Does first-fit in the given order (NULL: 0, 1, ...): item i goes into bin
  * bin_of[i]. A bin takes at most `most` items; 0 is no limit. *n_bins is
  * SIZE_MAX if the budget was spent. */
-void pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
-                             uint32_t capacity, const uint32_t *order,
-                             uint32_t most, struct pp_waste_budget *budget,
+void pp_pack_place_first_fit(const struct pp_pack_input *in,
+                             const uint32_t *order, uint32_t most,
                              uint32_t *bin_of, size_t *n_bins);
 
 enum pp_pack_answer {

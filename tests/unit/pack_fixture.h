@@ -26,6 +26,15 @@ static const uint32_t full[] = {100, 100, 100};
 static const uint32_t mixed[] = {10, 50, 100, 20, 80, 30, 70, 40, 60, 90};
 static const uint32_t zero[] = {3, 0, 2};
 
+/* Packs by a rule, with the usual seed. */
+static inline void pack_by(pp_pack_fn *rule, const uint32_t *lengths, size_t n,
+                           uint32_t capacity, struct pp_bins *out)
+{
+    const struct pp_pack_input in = {lengths, n, capacity,
+                                     .seed = PP_PACK_SEED};
+    rule(&in, out);
+}
+
 /* Prints bins as "[[0,1],[2]]" into a buffer of the caller. */
 static inline void print(const struct pp_bins *b, char *buf, size_t size)
 {
@@ -121,7 +130,7 @@ static inline void is_packed(const char *rule, const uint32_t *lengths,
     struct pp_bins b;
     char got[4096], name[64];
     snprintf(name, sizeof name, "%s: %s", rule, what);
-    pp_packer_find(rule)->pack(lengths, n, capacity, &b);
+    pack_by(pp_packer_find(rule)->pack, lengths, n, capacity, &b);
     print(&b, got, sizeof got);
     is_str(got, want, name);
     pp_bins_finish(&b);
@@ -144,7 +153,7 @@ static inline void is_pinned(const struct pinned *c)
 {
     uint32_t *lengths = draw_lengths(c->n, c->capacity);
     struct pp_bins b;
-    pp_packer_find(c->rule)->pack(lengths, c->n, c->capacity, &b);
+    pack_by(pp_packer_find(c->rule)->pack, lengths, c->n, c->capacity, &b);
     ok(hash_bins(&b) == c->hash && b.n_bins == c->n_bins,
        "%s of %zu sequences, capacity %u: upstream's assignment", c->rule, c->n,
        c->capacity);

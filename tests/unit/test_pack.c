@@ -82,7 +82,7 @@ static void test_random(void)
             struct pp_bins b;
             if (!strcmp(p->name, "none"))
                 continue;
-            p->pack(lengths, n, capacity, &b);
+            pack_by(p->pack, lengths, n, capacity, &b);
             if (!is_valid(&b, lengths, n, capacity))
                 invalid++;
             below += b.n_bins < least;
@@ -129,7 +129,7 @@ static void test_multiple(void)
             lengths[i] = 1 + (uint32_t)(pp_rng_bits(key, 100 * r + 2 + i) % 60);
         struct pp_bins b;
         struct pp_err err = {0};
-        pp_packer_find("bfd")->pack(lengths, n, 100, &b);
+        pack_by(pp_packer_find("bfd")->pack, lengths, n, 100, &b);
         size_t target = (b.n_bins + multiple - 1) / multiple * multiple;
         int rc = pp_bins_multiple(&b, lengths, 100, 0, multiple, &err);
         if (target > n)
@@ -143,7 +143,7 @@ static void test_multiple(void)
            "a multiple of bins, none empty, or an error without enough items");
     struct pp_bins b;
     struct pp_err err = {0};
-    pp_packer_find("bfd")->pack(small, 9, 100, &b);
+    pack_by(pp_packer_find("bfd")->pack, small, 9, 100, &b);
     if (pp_bins_multiple(&b, small, 100, 0, 7, &err) == 0)
         is_int((long long)pp_bins_largest(&b, small), 90,
                "loads are balanced if there is room");
@@ -155,7 +155,7 @@ static void test_multiple(void)
         static const uint32_t pattern[] = {60, 40, 50, 25, 25};
         memcpy(tight + 5 * i, pattern, sizeof pattern);
     }
-    pp_packer_find("bfd")->pack(tight, 100, 100, &b);
+    pack_by(pp_packer_find("bfd")->pack, tight, 100, 100, &b);
     ok(b.n_bins == 40 && pp_bins_multiple(&b, tight, 100, 0, 41, &err) == 0 &&
            b.n_bins == 41 && is_valid(&b, tight, 100, 100),
        "a full bin is split if spreading exceeds the capacity");
@@ -183,7 +183,7 @@ static void test_split(void)
             }
         struct pp_bins b;
         struct pp_err err = {0};
-        pp_packer_find("next-fit")->pack(lengths, n, 100, &b);
+        pack_by(pp_packer_find("next-fit")->pack, lengths, n, 100, &b);
         if (b.n_bins != n_full ||
             pp_bins_multiple(&b, lengths, 100, 0, n_full + 1, &err) != 0) {
             wrong++;
@@ -202,9 +202,9 @@ static void test_shuffle(void)
     struct pp_bins a, b, c;
     const struct pp_packer *bfd = pp_packer_find("bfd");
     char text[3][4096];
-    bfd->pack(large, 100, 100, &a);
-    bfd->pack(large, 100, 100, &b);
-    bfd->pack(large, 100, 100, &c);
+    pack_by(bfd->pack, large, 100, 100, &a);
+    pack_by(bfd->pack, large, 100, 100, &b);
+    pack_by(bfd->pack, large, 100, 100, &c);
     pp_bins_shuffle(&b, 1);
     pp_bins_shuffle(&c, 1);
     print(&a, text[0], sizeof text[0]);

@@ -68,7 +68,7 @@ static void test_optimum(void)
         struct trial t;
         struct pp_bins b;
         make_trial(&t, key, r);
-        pp_packer_find("bfd")->pack(t.lengths, t.n, t.capacity, &b);
+        pack_by(pp_packer_find("bfd")->pack, t.lengths, t.n, t.capacity, &b);
         uint64_t before = costliest(&b, t.cost);
         t.n_bins = b.n_bins;
         for (size_t k = 0; k < t.n_bins; k++)
@@ -101,7 +101,7 @@ static void test_large(void)
                   4 * (uint64_t)lengths[i] * lengths[i];
         total += cost[i];
     }
-    pp_packer_find("best")->pack(lengths, 20000, 16384, &b);
+    pack_by(pp_packer_find("best")->pack, lengths, 20000, 16384, &b);
     ok(pp_bins_multiple(&b, lengths, 16384, 0, 64, &err) == 0 &&
            (pp_bins_balance(&b, lengths, cost, 16384, NULL, 0, 0), true) &&
            is_valid(&b, lengths, 20000, 16384),
@@ -201,7 +201,7 @@ static void test_deal(void)
         lengths[i] = 100;
         cost[i] = i + 1;
     }
-    pp_packer_find("bfd")->pack(lengths, N, 100, &b);
+    pack_by(pp_packer_find("bfd")->pack, lengths, N, 100, &b);
     pp_bins_deal(&b, cost, LANES, PER_STEP);
     if (!ok(is_valid(&b, lengths, N, 100), "dealt"))
         return;

@@ -95,7 +95,7 @@ static const char *look(const uint32_t *lengths, size_t n, size_t *bins,
 {
     struct pp_bins b;
     size_t certified, least;
-    pp_pack_best(lengths, n, CAPACITY, &b);
+    pack_by(pp_pack_best, lengths, n, CAPACITY, &b);
     pp_pack_certify(lengths, n, CAPACITY, b.n_bins, &certified);
     least = b.n_bins;
     bool valid = is_valid(&b, lengths, n, CAPACITY);
@@ -103,7 +103,7 @@ static const char *look(const uint32_t *lengths, size_t n, size_t *bins,
     if (!valid || certified > least)
         return "no packing, or fewer bins than the bound";
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
-        rules[r](lengths, n, CAPACITY, &b);
+        pack_by(rules[r], lengths, n, CAPACITY, &b);
         size_t n_bins = b.n_bins;
         pp_bins_finish(&b);
         if (n_bins < least)
@@ -161,7 +161,7 @@ static void test_fill(void)
 {
     uint32_t *lengths = draw_lengths(100000, 4096);
     struct pp_bins b = {0};
-    pp_pack_fill(lengths, 100000, 4096, &b);
+    pack_by(pp_pack_fill, lengths, 100000, 4096, &b);
     ok(is_valid(&b, lengths, 100000, 4096) && b.n_bins == 15724,
        "fill meets the bound, 15724 bins");
     pp_bins_finish(&b);
@@ -170,7 +170,7 @@ static void test_fill(void)
 
 /* A rule with a limit on its bins must give up only if it would exceed the
  * limit. */
-static const char *race(pp_try_fn *rule, const uint32_t *lengths, size_t n,
+static const char *race(pp_pack_fn *rule, const uint32_t *lengths, size_t n,
                         size_t *n_given_up)
 {
     struct pp_bins b;
@@ -180,13 +180,15 @@ static const char *race(pp_try_fn *rule, const uint32_t *lengths, size_t n,
         total += lengths[i];
         shortest = lengths[i] < shortest ? lengths[i] : shortest;
     }
-    rule(lengths, n, CAPACITY, NULL, &b);
+    pack_by(rule, lengths, n, CAPACITY, &b);
     size_t n_bins = b.n_bins, least = (total + CAPACITY - 1) / CAPACITY;
     pp_bins_finish(&b);
     for (size_t most = n_bins; most >= least && most + 40 > n_bins; most--) {
         struct pp_waste_budget limit = {(uint64_t)most * CAPACITY - total,
                                         shortest};
-        rule(lengths, n, CAPACITY, &limit, &b);
+        const struct pp_pack_input in = {lengths, n, CAPACITY,
+                                         .budget = &limit};
+        rule(&in, &b);
         bool gives_up = !b.first;
         bool as_before = !gives_up && b.n_bins == n_bins &&
                          is_valid(&b, lengths, n, CAPACITY);
@@ -204,15 +206,15 @@ static void test_limit(void)
 {
     static const struct {
         const char *name;
-        pp_try_fn *rule;
+        pp_pack_fn *rule;
     } racing[] = {
-        {"ffd", pp_try_ffd},
-        {"mffd", pp_try_mffd},
-        {"wfd", pp_try_wfd},
-        {"first-fit", pp_try_first_fit},
-        {"next-fit", pp_try_next_fit},
-        {"axolotl", pp_try_axolotl},
-        {"megatron-rl", pp_try_megatron_rl},
+        {"ffd", pp_pack_ffd},
+        {"mffd", pp_pack_mffd},
+        {"wfd", pp_pack_wfd},
+        {"first-fit", pp_pack_first_fit},
+        {"next-fit", pp_pack_next_fit},
+        {"axolotl", pp_pack_axolotl},
+        {"megatron-rl", pp_pack_megatron_rl},
     };
     enum { N = 3000 };
     uint32_t lengths[N];
@@ -243,8 +245,8 @@ static void test_scale(void)
     for (size_t r = 0; r < sizeof names / sizeof *names; r++) {
         struct pp_bins a = {0}, b = {0};
         pp_pack_fn *pack = pp_packer_find(names[r])->pack;
-        pack(lengths, N, 4096, &a);
-        pack(longer, N, 4096 * TIMES, &b);
+        pack_by(pack, lengths, N, 4096, &a);
+        pack_by(pack, longer, N, 4096 * TIMES, &b);
         bool equal =
             a.n_bins == b.n_bins &&
             !memcmp(a.first, b.first, (a.n_bins + 1) * sizeof *a.first) &&

@@ -83,7 +83,7 @@ static void test_small(uint32_t scale, size_t rounds)
             lengths[i] = between(&s, 1, capacity);
         size_t least = fewest_bins(lengths, n, 0, capacity, load, 0, n + 1);
         struct pp_bins b;
-        pp_pack_none(lengths, n, 1, &b);
+        pack_by(pp_pack_none, lengths, n, 1, &b);
         pp_pack_lower_bound(lengths, n, capacity, &first);
         size_t bound = first;
         pp_pack_by_patterns(lengths, n, capacity, n, &bound, &b);
@@ -129,10 +129,10 @@ static void test_triples(size_t n, int rounds)
     for (int r = 0; r < rounds; r++) {
         struct pp_bins b;
         draw_triples(&s, lengths, n);
-        pp_pack_fill(lengths, n, 1000, &b);
+        pack_by(pp_pack_fill, lengths, n, 1000, &b);
         fewest_of_rules += b.n_bins;
         pp_bins_finish(&b);
-        pp_pack_best(lengths, n, 1000, &b);
+        pack_by(pp_pack_best, lengths, n, 1000, &b);
         bins += b.n_bins;
         wrong += !is_valid(&b, lengths, n, 1000);
         pp_bins_finish(&b);
@@ -155,7 +155,7 @@ static void test_uniform(uint32_t low, uint32_t high, uint32_t capacity,
         size_t bound;
         for (size_t i = 0; i < n; i++)
             lengths[i] = between(&s, low, high);
-        pp_pack_best(lengths, n, capacity, &b);
+        pack_by(pp_pack_best, lengths, n, capacity, &b);
         pp_pack_certify(lengths, n, capacity, b.n_bins, &bound);
         bins += b.n_bins;
         bounds += bound;

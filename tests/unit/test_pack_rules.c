@@ -79,7 +79,7 @@ static void test_other_systems(void)
     uint32_t *lengths = draw_lengths(10000, 4096);
     struct pp_bins b = {0};
     for (size_t i = 0; i < 2; i++) {
-        cases[i].pack(lengths, 10000, 4096, &b);
+        pack_by(cases[i].pack, lengths, 10000, 4096, &b);
         ok(hash_bins(&b) == cases[i].hash, "10000 sequences: %s",
            i ? "Megatron RL's" : "axolotl's");
         pp_bins_finish(&b);
@@ -88,13 +88,13 @@ static void test_other_systems(void)
     uint32_t *ones = malloc(100200 * sizeof *ones);
     for (size_t i = 0; i < 100200; i++)
         ones[i] = 1;
-    pp_pack_axolotl(ones, 100200, 1000, &b);
+    pack_by(pp_pack_axolotl, ones, 100200, 1000, &b);
     ok(b.n_bins == 501 && b.first[1] == 200 && is_valid(&b, ones, 100200, 1000),
        "axolotl: 200 sequences a bin");
     pp_bins_finish(&b);
     ones[99999] = 999;
     ones[100000] = 2;
-    pp_pack_axolotl(ones, 100200, 1000, &b);
+    pack_by(pp_pack_axolotl, ones, 100200, 1000, &b);
     ok(b.items[b.first[501]] == 100000,
        "axolotl: a group begins with a new bin");
     pp_bins_finish(&b);
@@ -107,7 +107,7 @@ static void is_raised(const char *rule, const uint32_t *lengths, size_t n,
     struct pp_bins b;
     struct pp_err err = {0};
     char got[512];
-    pp_packer_find(rule)->pack(lengths, n, 100, &b);
+    pack_by(pp_packer_find(rule)->pack, lengths, n, 100, &b);
     if (pp_bins_multiple_by_popping(&b, least, multiple, &err) != 0) {
         ok(false, "%s: %s", want, err.text);
         return;
@@ -131,7 +131,7 @@ static void test_popping(void)
     struct pp_bins b;
     struct pp_err err = {0};
     static const uint32_t two[] = {50, 50};
-    pp_packer_find("ffd")->pack(two, 2, 100, &b);
+    pack_by(pp_packer_find("ffd")->pack, two, 2, 100, &b);
     ok(pp_bins_multiple_by_popping(&b, 0, 4, &err) != 0 &&
            err.code == PP_EXIT_INPUT,
        "four bins of two sequences: %s", err.text);
@@ -187,7 +187,7 @@ static void test_fewest(void)
     for (int r = 0; r < 2; r++) {
         struct pp_bins b = {0};
         size_t bound = 0;
-        pp_packer_find(rules[r])->pack(lengths, 5000, 4096, &b);
+        pack_by(pp_packer_find(rules[r])->pack, lengths, 5000, 4096, &b);
         pp_pack_lower_bound(lengths, 5000, 4096, &bound);
         ok(is_valid(&b, lengths, 5000, 4096) && b.n_bins <= bound + 8,
            "%s: %zu bins, bound %zu", rules[r], b.n_bins, bound);

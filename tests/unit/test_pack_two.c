@@ -88,7 +88,7 @@ static void test_one_size(void)
     const struct pp_pack_size s[] = {{lengths, CAPACITY}, {nothing, 1}};
     const struct pp_pack_size t[] = {{nothing, 1}, {lengths, CAPACITY}};
     struct pp_bins one, two, other;
-    pp_pack_ffd(lengths, N, CAPACITY, &one);
+    pack_by(pp_pack_ffd, lengths, N, CAPACITY, &one);
     pp_pack_sizes(s, 2, N, &two);
     pp_pack_sizes(t, 2, N, &other);
     is_int((long long)two.n_bins, (long long)one.n_bins,
