@@ -19,7 +19,7 @@
  * more after SIGTERM, and kills the ranks a second later. */
 static const double patience_seconds = 0.5;
 
-const char *pprun_output_name(const struct runner *p)
+static const char *output_name(const struct runner *p)
 {
     return p->tool->out == stdout ? "standard output" : p->tool->output;
 }
@@ -171,7 +171,7 @@ int pprun_lines_write(struct runner *p, const char *line, size_t n, bool stop,
     l->n += n;
     if (drain(p, stop) == 0)
         return 0;
-    pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
+    pp_fail_errno(&l->err, "writing %s failed", output_name(p));
     l->failed = true;
     if (p->job.save)
         return 0; /* pprun_stop_requested ends the run with a checkpoint */
@@ -198,7 +198,7 @@ int pprun_lines_finish(struct runner *p)
     struct pprun_lines *l = &pprun_of(p)->lines;
     bool stop = l->stop || pprun_signalled();
     if (!l->failed && drain(p, true)) {
-        pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
+        pp_fail_errno(&l->err, "writing %s failed", output_name(p));
         l->failed = true;
     }
     if (l->failed && !stop) {

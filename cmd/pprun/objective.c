@@ -30,7 +30,7 @@ static int set_option(void *ctx, const char *name, const char *value,
 
 /* Lists the scored tokens: nothing predicts the first of a sequence. A reward
  * is at the last one. */
-static int list_scored(struct scored_case *s, struct pp_arena *a)
+static void list_scored(struct scored_case *s, struct pp_arena *a)
 {
     const struct pp_objective_case *c = &s->c;
     const double *mask = c->arrays[PP_CASE_MASK];
@@ -38,8 +38,6 @@ static int list_scored(struct scored_case *s, struct pp_arena *a)
     bool is_reward = s->settings.objective.number == PP_OBJECTIVE_REWARD;
     size_t n = 0;
     s->at = pp_arena_alloc(a, c->n_tokens + 1, sizeof *s->at);
-    if (!first || !s->at)
-        return -1;
     for (size_t q = 0; q < c->n_sequences; q++) {
         first[q] = (uint32_t)n;
         int32_t end = c->cu_seqlens[q + 1];
@@ -56,23 +54,22 @@ static int list_scored(struct scored_case *s, struct pp_arena *a)
     s->rows.first = first;
     s->rows.n_sequences = c->n_sequences;
     s->rows.adds_whole = true;
-    return 0;
 }
 
-/* Copies the scored elements of an array. */
-static int gather(const struct scored_case *s, enum pp_case_array which,
-                  struct pp_arena *a, const double **out)
+/* Returns a copy of the scored elements of an array, or NULL if there is none.
+ */
+static const double *gather(const struct scored_case *s,
+                            enum pp_case_array which, struct pp_arena *a)
 {
     const double *all = s->c.arrays[which];
     size_t n = s->rows.first[s->rows.n_sequences];
     double *v = all ? pp_arena_alloc(a, n + 1, sizeof *v) : NULL;
     for (size_t i = 0; v && i < n; i++)
         v[i] = all[s->at[i]];
-    *out = v;
-    return all && !v ? -1 : 0;
+    return v;
 }
 
-static int make_rows(struct scored_case *s, struct pp_arena *a)
+static void make_rows(struct scored_case *s, struct pp_arena *a)
 {
     static const struct {
         enum pp_case_array from;
@@ -83,15 +80,13 @@ static int make_rows(struct scored_case *s, struct pp_arena *a)
                    {PP_CASE_ADVANTAGES, PP_COLUMN_ADVANTAGES}};
     double *const counts[] = {&s->step.tokens, &s->step.sequences,
                               &s->step.pairs, &s->step.chosen};
-    if (list_scored(s, a) || gather(s, PP_CASE_X, a, &s->rows.x))
-        return -1;
+    list_scored(s, a);
+    s->rows.x = gather(s, PP_CASE_X, a);
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        if (gather(s, columns[i].from, a, &s->rows.columns[columns[i].to]))
-            return -1;
+        s->rows.columns[columns[i].to] = gather(s, columns[i].from, a);
     for (int i = 0; i < 4; i++)
         if (s->c.counts[i] >= 0)
             *counts[i] = s->c.counts[i];
-    return 0;
 }
 
 /* Refuses a case without what its objective reads. */
@@ -153,16 +148,13 @@ static int run_case(struct runner *p, const char *line, size_t n,
     pp_settings_init(&s.settings);
     if (pp_objective_case_parse(line, n, place, a, set_option, &s, &s.c, err))
         return -1;
-    if (make_rows(&s, a))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    make_rows(&s, a);
     if (check_case(&s, err))
         return pp_fail_at(err, "%s: ", place);
     const struct pp_objective *o = pp_objectives[s.settings.objective.number];
     struct pp_sequence_sums *sums =
         pp_arena_alloc(a, s.rows.n_sequences + 1, sizeof *sums);
     double *dx = pp_arena_alloc(a, s.c.n_tokens + 1, sizeof *dx);
-    if (!sums || !dx)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     o->partial(&s.settings.objective, &s.rows, sums);
     o->finish(&s.settings.objective, &s.rows, sums, &s.step, &loss, metrics,
               dx);

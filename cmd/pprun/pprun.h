@@ -153,7 +153,6 @@ int pprun_lines_write(struct runner *p, const char *line, size_t n, bool stop,
  * and no signal came. */
 int pprun_lines_finish(struct runner *p) PP_MUST_USE;
 void pprun_lines_free(struct runner *p);
-const char *pprun_output_name(const struct runner *p);
 
 /* Shows a step on the terminal of standard error. The line of the last step,
  * and of one with an evaluation, stays. */

@@ -354,42 +354,39 @@ static void set_sizes(struct ppsched *p)
 static double given_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_given *m = ctx;
-    if (m->reduce && a.op == PP_REDUCE_GRAD)
-        return m->reduce[a.stage];
-    if (m->unshard && a.op == PP_UNSHARD)
-        return m->unshard[a.stage];
-    if (m->copy && pp_is_copy(a.op))
-        return m->copy[a.stage];
-    if (!m->message || !pp_is_send(a.op))
-        return m->inner.time(m->inner.ctx, a);
     int boundary = a.stage < a.peer ? a.stage : a.peer;
-    return pp_slice_share(m->slices, a.slice, m->message[boundary]);
+    bool sends = pp_is_send(a.op);
+    const double *time = sends                    ? m->time[PPSCHED_COMM]
+                         : a.op == PP_REDUCE_GRAD ? m->time[PPSCHED_REDUCE]
+                         : a.op == PP_UNSHARD     ? m->time[PPSCHED_UNSHARD]
+                         : pp_is_copy(a.op)       ? m->time[PPSCHED_COPY]
+                                                  : NULL;
+    return !time   ? m->inner.time(m->inner.ctx, a)
+           : sends ? pp_slice_share(m->slices, a.slice, time[boundary])
+                   : time[a.stage];
 }
 
-/* Parses the numbers between commas: one for all, or one for each of n. */
-static int parse_times(struct ppsched *p, const char *name, const char *text_of,
-                       const char *of, double *time, size_t n)
+/* Reads the numbers between commas: one for all, or one for each of n. */
+static int read_times(struct ppsched *p, enum ppsched_time what, size_t n)
 {
+    static const char *const names[] = {"--comm", "--reduce", "--unshard",
+                                        "--copy"};
+    const char *text = p->options.time[what];
     struct tool *t = p->tool;
     size_t given;
-    if (pp_parse_reals(text_of, name, 0, 1e300, time, n, &given, &t->err))
+    if (!text)
+        return 0;
+    double *time = p->costs.given.time[what] = pp_calloc(n, sizeof *time);
+    if (pp_parse_reals(text, names[what], 0, 1e300, time, n, &given, &t->err))
         return -1;
     if (given != 1 && given != n)
-        return tool_usage(t,
-                          "%s: '%s' must be one time, or %zu: one for each %s",
-                          name, text_of, n, of);
+        return tool_usage(
+            t, "%s: '%s' must be one time, or %zu: one for each %s",
+            names[what], text, n,
+            what == PPSCHED_COMM ? "boundary between stages" : "stage");
     for (size_t i = given; i < n; i++)
         time[i] = time[0];
     return 0;
-}
-
-static int read_times(struct ppsched *p, const char *name, const char *text,
-                      const char *of, size_t n, double **time)
-{
-    if (!text)
-        return 0;
-    *time = pp_calloc(n, sizeof **time);
-    return parse_times(p, name, text, of, *time, n);
 }
 
 /* Returns the seconds of a byte by --copy-rate or by the profile, or 0. */
@@ -410,11 +407,11 @@ static int set_copies(struct ppsched *p)
     if (c->literal || !c->step.costs.plan.profile || !c->sized)
         return tool_usage(p->tool, "--copy-rate: the stages have no seconds; "
                                    "give the time of a copy with --copy");
-    c->given.copy = pp_calloc(n, sizeof *c->given.copy);
+    double *copy = c->given.time[PPSCHED_COPY] = pp_calloc(n, sizeof *copy);
     for (size_t s = 0; s < n; s++) {
         const struct pp_stage_bytes *b =
             pp_slice_bytes(c->graph, c->sizes, (int)s, 0);
-        c->given.copy[s] = (double)(b->act_i + b->act_w) * copy_seconds(p);
+        copy[s] = (double)(b->act_i + b->act_w) * copy_seconds(p);
     }
     return 0;
 }
@@ -425,14 +422,13 @@ static int init_given(struct ppsched *p)
     struct ppsched_given *m = &p->costs.given;
     size_t stages = (size_t)p->manifest.graph.n_stages;
     /* A single stage has no boundary, but its one number is checked too. */
-    if (read_times(p, "--comm", o->comm, "boundary between stages",
-                   stages > 1 ? stages - 1 : 1, &m->message) ||
-        read_times(p, "--reduce", o->reduce, "stage", stages, &m->reduce) ||
-        read_times(p, "--unshard", o->unshard, "stage", stages, &m->unshard) ||
-        read_times(p, "--copy", o->copy, "stage", stages, &m->copy) ||
-        (!o->copy && copy_seconds(p) > 0 && set_copies(p)))
+    if (read_times(p, PPSCHED_COMM, stages > 1 ? stages - 1 : 1) ||
+        read_times(p, PPSCHED_REDUCE, stages) ||
+        read_times(p, PPSCHED_UNSHARD, stages) ||
+        read_times(p, PPSCHED_COPY, stages) ||
+        (!o->time[PPSCHED_COPY] && copy_seconds(p) > 0 && set_copies(p)))
         return -1;
-    for (size_t s = 0; o->reduce && s < stages; s++)
+    for (size_t s = 0; o->time[PPSCHED_REDUCE] && s < stages; s++)
         p->costs.step.made[s].longer = 0;
     m->slices = &p->manifest.graph.slices;
     m->inner = p->costs.costs;
@@ -472,9 +468,10 @@ static int init(struct ppsched *p)
     if (o->memory && !c->sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, with --max-in-flight");
-    return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
-               ? init_given(p)
-               : 0;
+    bool given = copy_seconds(p) > 0;
+    for (int i = 0; i < PPSCHED_N_TIMES; i++)
+        given |= o->time[i] != NULL;
+    return given ? init_given(p) : 0;
 }
 
 static int check_ranks(struct ppsched *p)
@@ -530,9 +527,7 @@ int ppsched_open_costs(struct ppsched *p)
 void ppsched_costs_finish(struct ppsched_costs *c)
 {
     free(c->sizes);
-    free(c->given.message);
-    free(c->given.reduce);
-    free(c->given.unshard);
-    free(c->given.copy);
+    for (int i = 0; i < PPSCHED_N_TIMES; i++)
+        free(c->given.time[i]);
     pp_step_finish(&c->step);
 }

@@ -35,6 +35,16 @@ enum ppsched_aim {
     PPSCHED_MEMORY /* of the fullest rank, among steps as short as any found */
 };
 
+/* The times that options give: of a message, by the lower stage of a boundary;
+ * and of REDUCE_GRAD, of UNSHARD and of a copy, by stage. */
+enum ppsched_time {
+    PPSCHED_COMM,
+    PPSCHED_REDUCE,
+    PPSCHED_UNSHARD,
+    PPSCHED_COPY,
+    PPSCHED_N_TIMES
+};
+
 struct ppsched_options {
     const char *kind;   /* -s, or NULL */
     int n_microbatches; /* -m; 0: not given */
@@ -50,13 +60,10 @@ struct ppsched_options {
     bool whole_backward;
     int minimize; /* auto: enum ppsched_aim */
     bool has_cost;
-    double cost[4];        /* F, I, W, message */
-    const char *comm;      /* --comm, or NULL */
-    const char *reduce;    /* --reduce, or NULL */
-    const char *unshard;   /* --unshard, or NULL */
-    const char *copy;      /* --copy, or NULL */
-    size_t copy_rate;      /* --copy-rate in bytes a second, or 0 */
-    const char *offload;   /* --offload, or NULL */
+    double cost[4];                    /* F, I, W, message */
+    const char *time[PPSCHED_N_TIMES]; /* --comm and so on, or NULL */
+    size_t copy_rate;                  /* --copy-rate in bytes a second, or 0 */
+    const char *offload;               /* --offload, or NULL */
     double pair_cost;      /* time of a pair over the sum of its two */
     const char *without;   /* --without-rank, or NULL */
     const char *import;    /* --import, or NULL */
@@ -93,14 +100,10 @@ extern const struct tool_option ppsched_option_table[];
 int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv) PP_MUST_USE;
 
-/* Times by --comm, --reduce, --unshard and --copy; all other costs are
- * inner's. */
+/* Times that options give; all other costs are inner's. */
 struct ppsched_given {
     struct pp_costs inner;
-    double *message; /* by the lower stage of a boundary, or NULL */
-    double *reduce;  /* by stage, or NULL */
-    double *unshard; /* the same */
-    double *copy;    /* the same */
+    double *time[PPSCHED_N_TIMES]; /* or NULL */
     const struct pp_slices *slices;
 };
 

@@ -79,8 +79,8 @@ static int build(struct ppsched *p)
         return -1;
     /* A time of reductions implies replicas, also without a mesh, and one of
      * gatherings implies divided weights. */
-    g->replicas |= o->reduce != NULL;
-    if (o->unshard && !g->resident)
+    g->replicas |= o->time[PPSCHED_REDUCE] != NULL;
+    if (o->time[PPSCHED_UNSHARD] && !g->resident)
         g->resident = INT_MAX;
     if (check_recompute(p))
         return -1;

@@ -204,12 +204,11 @@ static bool find_excess(struct balance_state *s)
     return some;
 }
 
-/* A change of a pair: exchange x of the costlier bin for y of the cheaper
- * (items plus one, 0 for none), or divide all items anew. */
+/* An exchange of x of the costlier bin for y of the cheaper: items plus one, 0
+ * for none. */
 struct pair_change {
     uint64_t most; /* cost of the costlier bin after it */
     uint32_t x, y;
-    bool divides;
 };
 
 /* Makes the exchange the best if both bins keep to the capacity and the
@@ -231,7 +230,7 @@ static void consider_exchange(const struct balance_state *s, uint32_t high,
     uint64_t a = s->load[high] - given + got, b = s->load[low] + given - got;
     a = a > b ? a : b;
     if (a < best->most)
-        *best = (struct pair_change){a, x, y, false};
+        *best = (struct pair_change){a, x, y};
 }
 
 static void find_exchange(struct balance_state *s, uint32_t high, uint32_t low,
