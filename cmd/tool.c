@@ -257,42 +257,32 @@ static bool needs_no_quotes(const char *s)
                              "0123456789_-+=./:,@%")] == '\0';
 }
 
-/* Writes s quoted for a shell to d, unless d is NULL. Returns the length. */
-static size_t quote_argument(const char *s, char *d)
+static void put_argument(FILE *f, const char *s)
 {
-    size_t n = 0;
     if (needs_no_quotes(s)) {
-        n = strlen(s);
-        if (d)
-            memcpy(d, s, n);
-        return n;
+        fputs(s, f);
+        return;
     }
-#define PUT(c) ((void)(d ? (void)(d[n] = (c)) : (void)0), n++)
-    PUT('\'');
-    for (; *s; s++) {
-        if (*s == '\'') {
-            PUT('\'');
-            PUT('\\');
-            PUT('\'');
-        }
-        PUT(*s);
-    }
-    PUT('\'');
-#undef PUT
-    return n;
+    putc('\'', f);
+    for (; *s; s++)
+        if (*s == '\'')
+            fputs("'\\''", f);
+        else
+            putc(*s, f);
+    putc('\'', f);
 }
 
 char *tool_command(int argc, char *const *argv)
 {
-    size_t n = 1;
-    for (int i = 1; i < argc; i++)
-        n += quote_argument(argv[i], NULL) + 1;
-    char *s = pp_realloc(NULL, n, 1), *d = s;
-    for (int i = 1; i < argc; i++) {
+    char *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    for (int i = 1; f && i < argc; i++) {
         if (i > 1)
-            *d++ = ' ';
-        d += quote_argument(argv[i], d);
+            putc(' ', f);
+        put_argument(f, argv[i]);
     }
-    *d = '\0';
-    return s;
+    if (!f || fclose(f))
+        pp_out_of_memory();
+    return text;
 }

@@ -35,8 +35,7 @@ static int lock_directory(const char *dir, int *lock, struct pp_err *err)
 /* Returns the type of the weights in checkpoints. */
 static const struct pp_precision *saved_precision(const struct runner *p)
 {
-    const struct pp_precision *model =
-        p->model.dtype ? pp_precision_find(p->model.dtype) : NULL;
+    const struct pp_precision *model = pp_precision_find(p->model.dtype);
     int dtype = pprun_of(p)->options.save_dtype;
     switch (dtype) {
     case PPRUN_SAVE_RUN:

@@ -450,8 +450,7 @@ static int init(struct ppsched *p)
     for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].costs.out_bytes > 0 ||
                     c->stages[s].costs.act_bytes[PP_SAVED_ACT_W] > 0;
-    const char *dtype = p->manifest.model.dtype;
-    c->precision = dtype ? pp_precision_find(dtype) : NULL;
+    c->precision = pp_precision_find(p->manifest.model.dtype);
     if (!c->precision)
         c->precision = &pp_precisions[0];
     c->backend = pp_backend_of(c->precision, !p->manifest.model.gpu);

@@ -3,7 +3,7 @@
 #ifndef PP_CMD_PPSCHED_H
 #define PP_CMD_PPSCHED_H
 
-#include "base/faults.h"
+#include "base/err.h"
 #include "base/json_writer.h"
 #include "data/packed/packed.h"
 #include "manifest/manifest.h"

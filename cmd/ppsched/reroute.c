@@ -73,8 +73,8 @@ static int read_lost(const struct ppsched *p, bool *lost)
  * rank has. With tensor parallelism its weights tell them, in whole lines. */
 static double whole_state(const struct ppsched *p, const struct pp_plan_unit *u)
 {
-    const char *dtype = p->manifest.model.dtype;
-    const struct pp_precision *types = dtype ? pp_precision_find(dtype) : NULL;
+    const struct pp_precision *types =
+        pp_precision_find(p->manifest.model.dtype);
     types = types ? types : pp_precisions;
     uint64_t n =
         u->weight_bytes > 0

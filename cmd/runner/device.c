@@ -91,9 +91,8 @@ int runner_choose_device(struct runner *p)
 
 void runner_choose_dtype(struct runner *p)
 {
-    const char *dtype = p->manifest.model.dtype;
     const struct pp_precision *planned =
-        dtype ? pp_precision_find(dtype) : NULL;
+        pp_precision_find(p->manifest.model.dtype);
     bool on_cpu = p->options.device == RUNNER_CPU;
     if (p->options.dtype >= 0)
         return;

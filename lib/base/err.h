@@ -7,6 +7,7 @@
 #ifndef PP_BASE_ERR_H
 #define PP_BASE_ERR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define PP_MUST_USE __attribute__((warn_unused_result))
@@ -80,5 +81,30 @@ int pp_fail_read(struct pp_err *err, const char *name);
  * nothing if there is none. Returns -1. */
 int pp_fail_at(struct pp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* --- a list of faults of one input, to mend them all at once --- */
+
+enum { PP_MAX_FAULTS = 24 };
+#define PP_NO_PLACE ((size_t)-1)
+
+struct pp_fault {
+    int row;
+    size_t place; /* in the row; PP_NO_PLACE: of the row as a whole */
+    struct pp_err err;
+};
+
+struct pp_faults {
+    struct pp_fault at[PP_MAX_FAULTS];
+    size_t n; /* faults beyond PP_MAX_FAULTS count but are not kept */
+};
+
+/* Moves the error that *err holds to the list, and returns true: then the
+ * caller goes on. Returns false if there is no list (f is NULL) or if the
+ * system failed. */
+bool pp_faults_take(struct pp_faults *f, int row, size_t place,
+                    struct pp_err *err);
+
+/* Sorts the faults kept by row and place. */
+void pp_faults_sort(struct pp_faults *f);
 
 #endif

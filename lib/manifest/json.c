@@ -406,12 +406,13 @@ int pp_value_format(const struct pp_value *root, const char *format, int newest)
         return pp_value_fail(&at, "'%.*s' is not '%s'", PP_VALUE_QUOTE, text,
                              format);
     if (pp_value_member(root, "version", &at) ||
-        pp_value_int(&at, 1, INT32_MAX, &version))
+        pp_value_int(&at, 1, INT64_MAX, &version))
         return -1;
     return version > newest
                ? pp_value_fail(&at,
-                               "version %d is newer than this program's %d",
-                               (int)version, newest)
+                               "'%" PRId64 "' is newer than %d: tools that "
+                               "know version %" PRId64 " are needed",
+                               version, newest, version)
                : 0;
 }
 

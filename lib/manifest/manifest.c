@@ -14,28 +14,6 @@
 
 #define FORMAT "pp-manifest"
 
-static int read_version(const struct pp_value *root)
-{
-    struct pp_value member;
-    const char *format;
-    int64_t version;
-    if (pp_value_is_object(root) || pp_value_member(root, "format", &member) ||
-        pp_value_text(&member, &format))
-        return -1;
-    if (strcmp(format, FORMAT))
-        return pp_value_fail(&member, "'%.*s' is not '" FORMAT "'",
-                             PP_VALUE_QUOTE, format);
-    if (pp_value_member(root, "version", &member) ||
-        pp_value_int(&member, 1, INT64_MAX, &version))
-        return -1;
-    if (version > PP_MANIFEST_VERSION)
-        return pp_value_fail(&member,
-                             "'%" PRId64 "' is newer than %d: tools that know "
-                             "version %" PRId64 " are needed",
-                             version, PP_MANIFEST_VERSION, version);
-    return 0;
-}
-
 /* An entry of the history. Its texts may be empty. */
 struct history_entry {
     const char *tool, *version, *args;
@@ -70,7 +48,7 @@ static int read_history(const struct pp_value *at, void *manifest)
 
 /* Sections are read in this order. */
 const struct pp_doc_field pp_manifest_fields[] = {
-    {"format"}, /* read_version reads both */
+    {"format"}, /* pp_value_format reads both */
     {"version"},
     {"model", PP_OWN, PP_OPTIONAL, .read = pp_read_model_section,
      .fields = pp_model_fields},
@@ -116,7 +94,9 @@ int pp_manifest_load(json_t *document, const char *name, struct pp_manifest *m,
     const struct pp_value_source source = {name, err};
     const struct pp_value root = {.source = &source, .value = document};
     *m = unread(document);
-    if (!read_version(&root) && !pp_fields_read(&root, pp_manifest_fields, m))
+    if (!pp_value_is_object(&root) &&
+        !pp_value_format(&root, FORMAT, PP_MANIFEST_VERSION) &&
+        !pp_fields_read(&root, pp_manifest_fields, m))
         return 0;
     pp_manifest_finish(m);
     return -1;

@@ -20,7 +20,7 @@ const struct pp_precision pp_precisions[] = {
 
 const struct pp_precision *pp_precision_find(const char *name)
 {
-    for (const struct pp_precision *p = pp_precisions; p->name; p++)
+    for (const struct pp_precision *p = pp_precisions; name && p->name; p++)
         if (!strcmp(p->name, name))
             return p;
     return NULL;

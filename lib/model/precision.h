@@ -32,7 +32,7 @@ static inline size_t pp_optimizer_bytes(const struct pp_precision *p)
 /* The table ends with a NULL name; the first entry is the default. */
 extern const struct pp_precision pp_precisions[];
 
-/* Finds a precision by its name. Returns NULL if there is none. */
+/* Finds a precision by its name. Returns NULL if there is none, or no name. */
 const struct pp_precision *pp_precision_find(const char *name);
 
 /* Returns the bytes of one block of the unit (model.h) for each of its rows: a

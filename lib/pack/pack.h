@@ -18,7 +18,7 @@ struct pp_bins {
     const char *noun; /* what items are, in messages; NULL: sequences */
 };
 
-/* What a rule packs. A zeroed member behind capacity has no effect. */
+/* The input of a rule. A zeroed member behind capacity has no effect. */
 struct pp_pack_input {
     const uint32_t *lengths; /* (n) aligned, and not above the capacity */
     size_t n;

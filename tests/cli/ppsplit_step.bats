@@ -257,7 +257,7 @@ profile() {
         [ "${stderr_lines[0]}" = "ppsplit: p.json: $2" ]
     }
     refused '.format = "x"' "/format: 'x' is not 'pp-profile'"
-    refused '.version = 2' "/version: version 2 is newer than this program's 1"
+    refused '.version = 2' "/version: '2' is newer than 1: tools that know version 2 are needed"
     refused 'del(.units[3])' "/units: 'model.layers.2' is missing"
     refused '.units[3].fqn = "model.layers.9"' \
         "/units/3/fqn: 'model.layers.9' is not in the model"

@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <limits.h>
 
-#include "schedule/draw/picture.h"
+#include "draw/page.h"
 #include "schedule/draw/svg.h"
 #include "schedule/draw/trace.h"
 

@@ -40,7 +40,7 @@
 #ifndef PP_SCHEDULE_CHECK_CHECK_H
 #define PP_SCHEDULE_CHECK_CHECK_H
 
-#include "base/faults.h"
+#include "base/err.h"
 #include "schedule/ir/schedule.h"
 
 /* Checks each row alone, and that nothing is missing. If lowered, messages are

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "schedule/draw/picture.h"
+#include "draw/page.h"
 #include "schedule/memory/memory.h"
 
 enum { LABEL = PP_AXIS_TEXT, MARGIN = 26, FEWEST_COLUMNS = 20 };
@@ -414,4 +414,17 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
     free(list);
     free(p.chunk);
     return err->code == PP_EXIT_OK ? 0 : -1;
+}
+
+int *pp_chunks(const struct pp_graph *g, int *most)
+{
+    int *n = pp_calloc((size_t)g->n_rows, sizeof *n);
+    int *chunk = pp_calloc((size_t)g->n_stages + 1, sizeof *chunk);
+    *most = 0;
+    for (int s = 0; s < g->n_stages; s++) {
+        chunk[s] = n[g->stages[s].row]++;
+        *most = chunk[s] >= *most ? chunk[s] + 1 : *most;
+    }
+    free(n);
+    return chunk;
 }

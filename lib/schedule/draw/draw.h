@@ -7,6 +7,10 @@
 
 #include "schedule/simulate/sim.h"
 
+/* Returns, per stage, its place among its rank's stages. Sets *most to the
+ * largest number of stages on one rank. The caller frees the array. */
+int *pp_chunks(const struct pp_graph *g, int *most);
+
 struct pp_draw {
     int width;        /* columns at most; 0: as many as are legible */
     bool color;       /* ANSI colours */

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "schedule/draw/picture.h"
+#include "schedule/draw/draw.h"
 #include "schedule/draw/svg_row.h"
 
 enum {

@@ -8,7 +8,7 @@
 #ifndef PP_SCHEDULE_FILES_IMPORT_H
 #define PP_SCHEDULE_FILES_IMPORT_H
 
-#include "base/faults.h"
+#include "base/err.h"
 #include "schedule/ir/schedule.h"
 
 /* The most rows of a file. */
