@@ -40,15 +40,15 @@ static struct pp_load slot_of(const struct pp_stage_node *n, double share)
 }
 
 /* Fills the times of copies, if activations may leave. */
-static void fill_copies(const struct ppsched *p, struct pp_memory_limit *room,
+static void fill_copies(const struct ppsched *p, struct pp_memory_limit *memory,
                         double **copy)
 {
     const struct pp_graph *g = &p->manifest.graph;
     const struct pp_costs *costs = &p->costs.costs;
-    if (!room->limit ||
+    if (!memory->limit ||
         (!p->options.offload && !pp_schedule_copies(p->schedule)))
         return;
-    room->copy = *copy = pp_calloc((size_t)g->n_stages, sizeof **copy);
+    memory->copy = *copy = pp_calloc((size_t)g->n_stages, sizeof **copy);
     for (int s = 0; s < g->n_stages; s++)
         (*copy)[s] = costs->time(
             costs->ctx,
@@ -57,8 +57,8 @@ static void fill_copies(const struct ppsched *p, struct pp_memory_limit *room,
 
 /* Fills the limits of --memory, or of --without-rank. Parameters are taken off
  * limits in bytes. */
-static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
-                      double **limit, struct pp_load **load)
+static void fill_limits(const struct ppsched *p, struct pp_memory_limit *memory,
+                        double **limit, struct pp_load **load)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
@@ -68,7 +68,7 @@ static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
     *limit = pp_calloc((size_t)g->n_rows, sizeof **limit);
     *load = pp_calloc((size_t)g->n_stages, sizeof **load);
     for (int r = 0; r < g->n_rows; r++)
-        (*limit)[r] = o->memory ? ppsched_room(p, r) : slots;
+        (*limit)[r] = o->memory ? ppsched_activation_limit(p, r) : slots;
     int least = pp_slice_smallest(&g->slices);
     double share = pp_slice_share(&g->slices, least, 1);
     for (int s = 0; s < g->n_stages; s++)
@@ -76,7 +76,7 @@ static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
             o->memory ? pp_load_of(pp_slice_bytes(g, p->costs.sizes, s, least),
                                    &g->stages[s])
                       : slot_of(&g->stages[s], share);
-    *room = (struct pp_memory_limit){.limit = *limit, .load = *load};
+    *memory = (struct pp_memory_limit){.limit = *limit, .load = *load};
 }
 
 int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
@@ -84,17 +84,17 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
     const struct pp_schedule *s = p->schedule;
     struct pp_err *err = &p->tool->err;
     struct pp_costs costs = p->costs.costs;
-    struct pp_memory_limit room = {0};
+    struct pp_memory_limit memory = {0};
     double *limit = NULL, *copy = NULL;
     struct pp_load *load = NULL;
     bool split, pairs;
     find_features(s, &split, &pairs);
     if (pairs && costs.pair_saving > 0)
         costs = (struct pp_costs){.time = paired_time, .ctx = &p->costs.costs};
-    fill_room(p, &room, &limit, &load);
-    fill_copies(p, &room, &copy);
+    fill_limits(p, &memory, &limit, &load);
+    fill_copies(p, &memory, &copy);
     int rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
-                                  &room, reached, p->options.seconds, b, err);
+                                  &memory, reached, p->options.seconds, b, err);
     /* It may exceed the makespan in the last bits, as sums run in another
      * order. */
     if (!rc && b->makespan > reached)
@@ -108,12 +108,12 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
 /* --- --offload auto: which activations leave for the host --- */
 
 /* In bytes a rank also holds messages and gradients, which follow from the
- * rows: then the room is lowered by what is too much, several times. */
+ * rows: then their limit is lowered by what is too much, several times. */
 enum { MAX_TRIES = 12 };
 
-/* Lowers the room of each rank by the bytes by which its plan is too large. */
+/* Lowers the limit of each rank by the bytes by which its plan is too large. */
 static int tighten(const struct ppsched *p, const struct pp_schedule *s,
-                   double *room, bool *fits, struct pp_err *err)
+                   double *limit, bool *fits, struct pp_err *err)
 {
     *fits = true;
     for (int r = 0; r < s->graph->n_rows; r++) {
@@ -125,7 +125,7 @@ static int tighten(const struct ppsched *p, const struct pp_schedule *s,
                       (double)p->options.memory;
         pp_memory_finish(&m);
         if (over > 0) {
-            room[r] -= over;
+            limit[r] -= over;
             *fits = false;
         }
     }
@@ -134,9 +134,9 @@ static int tighten(const struct ppsched *p, const struct pp_schedule *s,
 
 /* Replaces *s by the order with copies that fits. */
 static int offload_within(struct ppsched *p, struct pp_schedule *s,
-                          const double *load, double *room, struct pp_err *err)
+                          const double *load, double *limit, struct pp_err *err)
 {
-    const struct pp_offload_options o = {&p->costs.costs, load, room};
+    const struct pp_offload_options o = {&p->costs.costs, load, limit};
     bool fits = false;
     for (int i = 0; i < MAX_TRIES && !fits; i++) {
         struct pp_schedule woven;
@@ -144,7 +144,7 @@ static int offload_within(struct ppsched *p, struct pp_schedule *s,
         int rc = pp_offload(&woven, &o, err);
         fits = p->options.slots > 0;
         if (!rc && !fits)
-            rc = tighten(p, &woven, room, &fits, err);
+            rc = tighten(p, &woven, limit, &fits, err);
         if (rc || !fits) {
             pp_schedule_finish(&woven);
             if (rc)
@@ -170,17 +170,17 @@ int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
                        "others read",
                        g->slices.n);
     double *load = pp_calloc((size_t)g->n_stages, sizeof *load);
-    double *room = pp_calloc((size_t)g->n_rows, sizeof *room);
+    double *limit = pp_calloc((size_t)g->n_rows, sizeof *limit);
     for (int i = 0; i < g->n_stages; i++)
         load[i] =
             o->slots
                 ? 1
                 : (double)(p->costs.sizes[i].act_i + p->costs.sizes[i].act_w);
     for (int r = 0; r < g->n_rows; r++)
-        room[r] = o->slots ? (double)o->slots : ppsched_room(p, r);
-    int rc = offload_within(p, s, load, room, err);
+        limit[r] = o->slots ? (double)o->slots : ppsched_activation_limit(p, r);
+    int rc = offload_within(p, s, load, limit, err);
     free(load);
-    free(room);
+    free(limit);
     return rc;
 }
 
@@ -211,10 +211,10 @@ static int search_within(struct ppsched *p, const struct limit *l,
     const struct pp_graph *g = &p->manifest.graph;
     double *limit = pp_calloc((size_t)g->n_rows, sizeof *limit);
     struct pp_load *load = pp_calloc((size_t)g->n_stages, sizeof *load);
-    const struct pp_memory_limit room = {limit, load};
+    const struct pp_memory_limit memory = {limit, load};
     const struct pp_search_bytes bytes = {p->costs.sizes, limit};
     struct pp_search_options so = {.costs = &p->costs.costs,
-                                   .room = l->most > 0 ? &room : NULL,
+                                   .room = l->most > 0 ? &memory : NULL,
                                    .split = !o->whole_backward && !l->whole,
                                    .span = o->minimize == PPSCHED_SPAN,
                                    .copy = p->copy,

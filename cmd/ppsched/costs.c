@@ -210,8 +210,8 @@ static struct stage_rows generated_rows(const struct ppsched *p, size_t tokens)
 {
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
     const struct pp_mesh *g = &l.components[l.n_components - 1].mesh;
-    size_t room = pp_layout_generated(&l, tokens, p->costs.max_seqlen);
-    return (struct stage_rows){pp_rank_rows(g, &p->costs.backend, room),
+    size_t most = pp_layout_generated(&l, tokens, p->costs.max_seqlen);
+    return (struct stage_rows){pp_rank_rows(g, &p->costs.backend, most),
                                (double)pp_mesh_sharers(g) * g->dp /
                                    p->manifest.mesh.dp};
 }

@@ -246,7 +246,7 @@ size_t ppsched_fixed_bytes(const struct ppsched *p, const struct pp_schedule *s,
     return pp_rank_total(&b);
 }
 
-double ppsched_room(const struct ppsched *p, int rank)
+double ppsched_activation_limit(const struct ppsched *p, int rank)
 {
     size_t workspace = 0;
     const struct pp_graph *g = &p->manifest.graph;

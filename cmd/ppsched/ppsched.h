@@ -189,7 +189,7 @@ struct ppsched_bytes {
 };
 
 /* Returns the bytes that --memory leaves a rank for activations. */
-double ppsched_room(const struct ppsched *p, int rank);
+double ppsched_activation_limit(const struct ppsched *p, int rank);
 
 /* Plans the memory of every rank into out (one per rank), unless it is NULL.
  * Fails if a rank is above --memory. */

@@ -106,7 +106,7 @@ static uint64_t costliest(const struct balance_state *s)
 /* Returns the cheapest bin with room among the PASSED cheapest, which then
  * leaves the heap, else the first with room, else SIZE_MAX. */
 static size_t choose_cheap_bin(struct balance_state *s, struct pp_heap *h,
-                               const struct pp_first_fit_tree *room, uint32_t i)
+                               const struct pp_first_fit_tree *tree, uint32_t i)
 {
     uint32_t length = s->lengths[i], passed[PASSED];
     size_t n = 0, found = SIZE_MAX;
@@ -119,8 +119,8 @@ static size_t choose_cheap_bin(struct balance_state *s, struct pp_heap *h,
     }
     while (n)
         pp_heap_push(h, passed[--n]);
-    if (found == SIZE_MAX && room->room[1] > length)
-        found = pp_first_fit_tree_first(room, length);
+    if (found == SIZE_MAX && tree->too_long[1] > length)
+        found = pp_first_fit_tree_first(tree, length);
     return found < s->n_bins && has_other_room(s, found, i) ? found : SIZE_MAX;
 }
 
@@ -139,7 +139,7 @@ static void weigh_tokens(struct balance_state *s, struct pp_heap *h)
  * stays empty. */
 static bool deal_items(struct balance_state *s, const uint64_t *weight,
                        bool short_apart, struct pp_heap *h,
-                       struct pp_first_fit_tree *room)
+                       struct pp_first_fit_tree *tree)
 {
     bool by_tokens = false;
     clear_bins(s);
@@ -151,12 +151,12 @@ static bool deal_items(struct balance_state *s, const uint64_t *weight,
             weigh_tokens(s, h);
             by_tokens = true;
         }
-        size_t b = k < s->n_bins ? k : choose_cheap_bin(s, h, room, i);
+        size_t b = k < s->n_bins ? k : choose_cheap_bin(s, h, tree, i);
         if (b == SIZE_MAX)
             return false;
         put_item(s, i, (uint32_t)b);
         s->weighed[b] += by_tokens ? s->lengths[i] : weight[i];
-        pp_first_fit_tree_set(room, b, s->space[b] + 1);
+        pp_first_fit_tree_set(tree, b, s->space[b] + 1);
         uint32_t at = h->position[b];
         if (at < h->n && h->items[at] == b)
             pp_heap_update(h, at);
@@ -171,18 +171,18 @@ static bool deal_items(struct balance_state *s, const uint64_t *weight,
 static void try_deal(struct balance_state *s, const uint64_t *weight,
                      bool short_apart, uint64_t *least)
 {
-    struct pp_first_fit_tree room;
+    struct pp_first_fit_tree tree;
     struct pp_heap h = {.items = pp_calloc(s->n_bins, sizeof *h.items),
                         .before = pp_load_is_less,
                         .ctx = s->weighed,
                         .position = pp_calloc(s->n_bins, sizeof *h.position)};
-    pp_first_fit_tree_init(&room, s->n_bins, s->capacity);
-    if (deal_items(s, weight, short_apart, &h, &room) &&
+    pp_first_fit_tree_init(&tree, s->n_bins, s->capacity);
+    if (deal_items(s, weight, short_apart, &h, &tree) &&
         costliest(s) < *least) {
         *least = costliest(s);
         memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
     }
-    pp_first_fit_tree_finish(&room);
+    pp_first_fit_tree_finish(&tree);
     free(h.items);
     free(h.position);
 }

@@ -18,9 +18,9 @@ void pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
 {
     for (t->leaves = 64; t->leaves < n;)
         t->leaves *= 2;
-    t->room = pp_calloc(2 * t->leaves, sizeof *t->room);
+    t->too_long = pp_calloc(2 * t->leaves, sizeof *t->too_long);
     for (size_t i = 1; i < 2 * t->leaves; i++)
-        t->room[i] = capacity + 1;
+        t->too_long[i] = capacity + 1;
 }
 
 static uint32_t larger_of(uint32_t a, uint32_t b)
@@ -32,30 +32,31 @@ void pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity)
 {
     struct pp_first_fit_tree big;
     pp_first_fit_tree_init(&big, 2 * t->leaves, capacity);
-    memcpy(big.room + big.leaves, t->room + t->leaves,
-           t->leaves * sizeof *t->room);
+    memcpy(big.too_long + big.leaves, t->too_long + t->leaves,
+           t->leaves * sizeof *t->too_long);
     for (size_t i = big.leaves - 1; i > 0; i--)
-        big.room[i] = larger_of(big.room[2 * i], big.room[2 * i + 1]);
-    free(t->room);
+        big.too_long[i] =
+            larger_of(big.too_long[2 * i], big.too_long[2 * i + 1]);
+    free(t->too_long);
     *t = big;
 }
 
 void pp_first_fit_tree_set(struct pp_first_fit_tree *t, size_t bin,
-                           uint32_t room)
+                           uint32_t too_long)
 {
     size_t i = bin + t->leaves;
-    t->room[i] = room;
+    t->too_long[i] = too_long;
     while (i /= 2) {
-        uint32_t top = larger_of(t->room[2 * i], t->room[2 * i + 1]);
-        if (t->room[i] == top)
+        uint32_t top = larger_of(t->too_long[2 * i], t->too_long[2 * i + 1]);
+        if (t->too_long[i] == top)
             break;
-        t->room[i] = top;
+        t->too_long[i] = top;
     }
 }
 
 void pp_first_fit_tree_finish(struct pp_first_fit_tree *t)
 {
-    free(t->room);
+    free(t->too_long);
     memset(t, 0, sizeof *t);
 }
 
@@ -104,13 +105,13 @@ static void place_first_fit(const struct pp_pack_input *in,
         if (*n_bins == t->leaves)
             pp_first_fit_tree_grow(t, in->capacity);
         size_t bin = pp_first_fit_tree_first(t, in->lengths[i]);
-        uint32_t room = t->room[bin + t->leaves] - in->lengths[i];
+        uint32_t too_long = t->too_long[bin + t->leaves] - in->lengths[i];
         bool is_full = most && ++count[bin] == most;
-        pp_first_fit_tree_set(t, bin, is_full ? 0 : room);
+        pp_first_fit_tree_set(t, bin, is_full ? 0 : too_long);
         *n_bins += bin == *n_bins;
         bin_of[i] = (uint32_t)bin;
-        if (is_full ? pp_waste_budget_spend(in->budget, room - 1)
-                    : pp_waste_budget_spend_if_full(in->budget, room - 1)) {
+        if (is_full ? pp_waste_budget_spend(in->budget, too_long - 1)
+                    : pp_waste_budget_spend_if_full(in->budget, too_long - 1)) {
             *n_bins = SIZE_MAX;
             break;
         }
@@ -271,8 +272,8 @@ static uint32_t gcd(uint32_t a, uint32_t b)
 }
 
 /* Places m items of one length and puts their bins into bin_at. A bin that took
- * one and has room for another is again the best fit, so the search goes on
- * only if it has no room. */
+ * one and has space for another is again the best fit, so the search goes on
+ * only if it has no space. */
 static void place_class(size_t length, size_t m, size_t n_spaces,
                         struct queues *q, struct spaces *s, uint32_t *bin_at,
                         uint32_t *n_bins)
@@ -328,7 +329,7 @@ void pp_pack_bfd(const struct pp_pack_input *in, struct pp_bins *out)
 
 /* Worst-fit decreasing in the order of Automodel's "greedy_knapsack": lengths
  * descend, and equal lengths are in input order. Each goes to the emptiest bin,
- * or to a new one if even that has no room. Among equally empty bins, the
+ * or to a new one if even that has no space. Among equally empty bins, the
  * lowest number counts. Returns the number of bins, or SIZE_MAX if the budget
  * is spent. */
 static size_t place_worst_fit(const struct pp_pack_input *in,

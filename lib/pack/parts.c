@@ -96,8 +96,8 @@ struct kk_part {
 };
 
 struct kk_state {
-    uint32_t *parts; /* fullest first, none without sequences */
-    size_t n, room;  /* room is 0 while the memory is not the state's own */
+    uint32_t *parts;    /* fullest first, none without sequences */
+    size_t n, capacity; /* 0 while the memory is not the state's own */
 };
 
 struct kk_division {
@@ -164,15 +164,15 @@ static void sift_down(struct kk_division *p, size_t i)
 
 static void grow_state(struct kk_state *s, size_t n, size_t k)
 {
-    if (n <= s->room)
+    if (n <= s->capacity)
         return;
-    size_t room = 2 * n < k ? 2 * n : k;
-    uint32_t *parts = pp_calloc(room, sizeof *parts);
+    size_t capacity = 2 * n < k ? 2 * n : k;
+    uint32_t *parts = pp_calloc(capacity, sizeof *parts);
     memcpy(parts, s->parts, s->n * sizeof *parts);
-    if (s->room)
+    if (s->capacity)
         free(s->parts);
     s->parts = parts;
-    s->room = room;
+    s->capacity = capacity;
 }
 
 /* Returns how many of the n parts, fullest first, are above one. */
@@ -241,7 +241,7 @@ static void merge_all_states(struct kk_division *p)
         p->heap[0] = p->heap[--p->n];
         sift_down(p, 0);
         merge_states(p, &top, &p->heap[0]);
-        if (p->heap[0].room)
+        if (p->heap[0].capacity)
             free(p->heap[0].parts);
         p->heap[0] = top;
         sift_down(p, 0);
@@ -294,7 +294,7 @@ static void divide_kk(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
     merge_all_states(&p);
     make_kk_bins(&p, n, out);
     for (size_t i = 0; i < p.n; i++)
-        if (p.heap[i].room)
+        if (p.heap[i].capacity)
             free(p.heap[i].parts);
     free(order);
     free(p.heap);

@@ -135,13 +135,14 @@ static inline size_t pp_classes_within(const struct pp_classes *c, size_t at,
 
 void pp_classes_finish(struct pp_classes *c);
 
-/* A tournament tree that finds the first bin with room for a sequence. A node
- * holds the largest room below it: O(log bins) per step. Node 1 is the root;
- * nodes leaves..2*leaves-1 are the bins. The room is the space plus one, or 0
- * if the bin takes no more sequences. A bin that is not open yet is a leaf with
- * all its space, so opening it is no special case. */
+/* A tournament tree that finds the first bin that a sequence fits into.
+ * too_long of a bin is the shortest length that does not fit: its space plus
+ * one, or 0 if the bin takes no more sequences. A node has the largest below
+ * it: O(log bins) per step. Node 1 is the root; nodes leaves..2*leaves-1 are
+ * the bins. A bin that is not open yet is a leaf with all its space, so opening
+ * it is no special case. */
 struct pp_first_fit_tree {
-    uint32_t *room;
+    uint32_t *too_long;
     size_t leaves;
 };
 
@@ -152,19 +153,18 @@ void pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
 /* Doubles the number of bins; the old bins stay. */
 void pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity);
 
-/* Returns the first bin with room for length, which must exist. */
+/* Returns the first bin that length fits into, which must exist. */
 static inline size_t pp_first_fit_tree_first(const struct pp_first_fit_tree *t,
                                              uint32_t length)
 {
     size_t i = 1;
     while (i < t->leaves)
-        i = 2 * i + (t->room[2 * i] <= length);
+        i = 2 * i + (t->too_long[2 * i] <= length);
     return i - t->leaves;
 }
 
-/* Sets the room of a bin: the space plus one, or 0. */
 void pp_first_fit_tree_set(struct pp_first_fit_tree *t, size_t bin,
-                           uint32_t room);
+                           uint32_t too_long);
 
 void pp_first_fit_tree_finish(struct pp_first_fit_tree *t);
 

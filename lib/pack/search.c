@@ -114,14 +114,14 @@ enum pp_pack_answer pp_pack_complete(const struct pp_classes *classes,
                                   .chosen = chosen,
                                   .steps = steps,
                                   .capacity = capacity};
-    uint64_t total = 0, room = (uint64_t)n_bins * capacity;
+    uint64_t total = 0, all = (uint64_t)n_bins * capacity;
     for (size_t c = 0; c < classes->n; c++) {
         s.n += left[c];
         total += (uint64_t)left[c] * classes->length[c];
     }
-    if (room < total || (s.n && !n_bins))
+    if (all < total || (s.n && !n_bins))
         return PP_PACK_IMPOSSIBLE;
-    s.spare = room - total;
+    s.spare = all - total;
     return run_search(&s);
 }
 

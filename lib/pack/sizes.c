@@ -13,7 +13,7 @@
 struct sizes_state {
     const struct pp_pack_size *size; /* n_sizes */
     size_t n_sizes, n;
-    struct pp_first_fit_tree room[PP_MOST_SIZES]; /* of as many leaves */
+    struct pp_first_fit_tree tree[PP_MOST_SIZES]; /* of as many leaves */
 };
 
 /* Returns the first bin below a node that has room for all sizes of an item, or
@@ -21,10 +21,10 @@ struct sizes_state {
 static size_t find_bin(const struct sizes_state *s, size_t node, uint32_t item)
 {
     for (size_t k = 0; k < s->n_sizes; k++)
-        if (s->room[k].room[node] <= s->size[k].sizes[item])
+        if (s->tree[k].too_long[node] <= s->size[k].sizes[item])
             return SIZE_MAX;
-    if (node >= s->room[0].leaves)
-        return node - s->room[0].leaves;
+    if (node >= s->tree[0].leaves)
+        return node - s->tree[0].leaves;
     size_t left = find_bin(s, 2 * node, item);
     return left != SIZE_MAX ? left : find_bin(s, 2 * node + 1, item);
 }
@@ -35,12 +35,12 @@ static void place_items(struct sizes_state *s, const uint32_t *order,
     *n_bins = 0;
     for (size_t i = 0; i < s->n; i++) {
         uint32_t item = order[i];
-        for (size_t k = 0; k < s->n_sizes && *n_bins == s->room[k].leaves; k++)
-            pp_first_fit_tree_grow(&s->room[k], s->size[k].capacity);
+        for (size_t k = 0; k < s->n_sizes && *n_bins == s->tree[k].leaves; k++)
+            pp_first_fit_tree_grow(&s->tree[k], s->size[k].capacity);
         size_t bin = find_bin(s, 1, item);
         for (size_t k = 0; k < s->n_sizes; k++)
-            pp_first_fit_tree_set(&s->room[k], bin,
-                                  s->room[k].room[bin + s->room[k].leaves] -
+            pp_first_fit_tree_set(&s->tree[k], bin,
+                                  s->tree[k].too_long[bin + s->tree[k].leaves] -
                                       s->size[k].sizes[item]);
         *n_bins += bin == *n_bins;
         bin_of[item] = (uint32_t)bin;
@@ -53,13 +53,13 @@ static void pack_in_order(struct sizes_state *s, const uint32_t *order,
 {
     size_t n_bins, k = 0;
     *out = (struct pp_bins){0};
-    memset(s->room, 0, sizeof s->room);
+    memset(s->tree, 0, sizeof s->tree);
     for (k = 0; k < s->n_sizes; k++)
-        pp_first_fit_tree_init(&s->room[k], 1, s->size[k].capacity);
+        pp_first_fit_tree_init(&s->tree[k], 1, s->size[k].capacity);
     place_items(s, order, bin_of, &n_bins);
     pp_bins_make(out, order, bin_of, s->n, n_bins);
     for (k = 0; k < s->n_sizes; k++)
-        pp_first_fit_tree_finish(&s->room[k]);
+        pp_first_fit_tree_finish(&s->tree[k]);
 }
 
 /* Returns the size of an item: the largest share, or the sum of all. A share of

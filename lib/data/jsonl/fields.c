@@ -11,17 +11,17 @@
 
 void pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n)
 {
-    if (n + 1 <= r->room)
+    if (n + 1 <= r->capacity)
         return;
-    r->room = n + n / 2 + 1024;
+    r->capacity = n + n / 2 + 1024;
     free(r->labels);
     free(r->mask);
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         free(r->values[c]);
         r->values[c] = NULL;
     }
-    r->labels = pp_calloc(r->room, sizeof *r->labels);
-    r->mask = pp_calloc(r->room, sizeof *r->mask);
+    r->labels = pp_calloc(r->capacity, sizeof *r->labels);
+    r->mask = pp_calloc(r->capacity, sizeof *r->mask);
 }
 
 void pp_sequence_finish(struct pp_jsonl_sequence *r)
@@ -38,8 +38,8 @@ void pp_sequence_start_column(struct pp_jsonl_sequence *r, int column)
     if (r->has[column])
         return;
     if (!r->values[column])
-        r->values[column] = pp_calloc(r->room, sizeof(float));
-    memset(r->values[column], 0, r->room * sizeof(float));
+        r->values[column] = pp_calloc(r->capacity, sizeof(float));
+    memset(r->values[column], 0, r->capacity * sizeof(float));
     r->has[column] = true;
 }
 

@@ -24,8 +24,8 @@ int pp_fields_refuse_generator(const struct pp_scan *s,
                         "generator is trained by supervised fine-tuning alone");
 }
 
-/* Returns the room that a column of ids is read into. */
-static int32_t *read_room(const struct pp_jsonl_sequence *r, int column)
+/* Returns the array that a column of ids is read into. */
+static int32_t *ids_of(const struct pp_jsonl_sequence *r, int column)
 {
     return (int32_t *)(void *)r->values[column];
 }
@@ -50,7 +50,7 @@ static int read_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
     size_t n;
     s->at = f->at[field];
     pp_sequence_start_column(r, column);
-    if (pp_scan_int32s(s, least, INT32_MAX - 1, what, read_room(r, column), &n,
+    if (pp_scan_int32s(s, least, INT32_MAX - 1, what, ids_of(r, column), &n,
                        err) != 0)
         return -1;
     return check_count(s, f, field, pp_columns[column].name, n, r->n, err);
@@ -63,7 +63,7 @@ static int read_labels(struct pp_jsonl_sequence *r, struct pp_scan *s,
     if (read_ids(r, s, f, column, PP_LABEL_IGNORE, "a label", err) != 0)
         return -1;
     for (size_t i = 0; i < r->n; i++) {
-        int32_t label = read_room(r, column)[i];
+        int32_t label = ids_of(r, column)[i];
         if (label < 0 && label != PP_LABEL_IGNORE)
             return pp_scan_fail(
                 s, err, "'%d' is not a label (0 or more, or -100)", label);
@@ -76,7 +76,7 @@ static int read_labels(struct pp_jsonl_sequence *r, struct pp_scan *s,
 static int read_generator_mask(struct pp_jsonl_sequence *r, struct pp_scan *s,
                                const struct pp_fields *f, struct pp_err *err)
 {
-    const int32_t *ids = read_room(r, PP_COLUMN_GENERATOR_IDS);
+    const int32_t *ids = ids_of(r, PP_COLUMN_GENERATOR_IDS);
     bool own = r->has[PP_COLUMN_GENERATOR_LABELS];
     size_t n;
     s->at = f->at[PP_FIELD_GENERATOR_MASK];
@@ -85,7 +85,7 @@ static int read_generator_mask(struct pp_jsonl_sequence *r, struct pp_scan *s,
         check_count(s, f, PP_FIELD_GENERATOR_MASK, "elements of generator_mask",
                     n, r->n, err) != 0)
         return -1;
-    int32_t *labels = read_room(r, PP_COLUMN_GENERATOR_LABELS);
+    int32_t *labels = ids_of(r, PP_COLUMN_GENERATOR_LABELS);
     for (size_t i = 0; i < n; i++)
         if (!r->mask[i])
             labels[i] = PP_LABEL_IGNORE;
@@ -120,9 +120,9 @@ int pp_sequence_set_generator(const struct pp_jsonl_sequence *r,
     if (!r->has[PP_COLUMN_GENERATOR_IDS])
         return 0;
     return pp_documents_set_generator(
-        d, read_room(r, PP_COLUMN_GENERATOR_IDS) + at,
+        d, ids_of(r, PP_COLUMN_GENERATOR_IDS) + at,
         r->has[PP_COLUMN_GENERATOR_LABELS]
-            ? read_room(r, PP_COLUMN_GENERATOR_LABELS) + at
+            ? ids_of(r, PP_COLUMN_GENERATOR_LABELS) + at
             : NULL,
         err);
 }

@@ -74,12 +74,12 @@ int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
 
 /* --- padding that an attention mask marks --- */
 
-int pp_padding_read(struct pp_scan *s, size_t at, int32_t *room, size_t n,
+int pp_padding_read(struct pp_scan *s, size_t at, int32_t *mask, size_t n,
                     struct pp_padding *out, struct pp_err *err)
 {
     size_t given, first = 0, end;
     s->at = at;
-    if (pp_scan_mask(s, room, &given, err) != 0)
+    if (pp_scan_mask(s, mask, &given, err) != 0)
         return -1;
     s->at = at; /* the place of errors */
     if (given != n)
@@ -87,12 +87,12 @@ int pp_padding_read(struct pp_scan *s, size_t at, int32_t *room, size_t n,
                             "attention_mask of '%zu' elements for %zu "
                             "tokens",
                             given, n);
-    while (first < n && !room[first])
+    while (first < n && !mask[first])
         first++;
-    for (end = first; end < n && room[end];)
+    for (end = first; end < n && mask[end];)
         end++;
     for (size_t i = end; i < n; i++)
-        if (room[i])
+        if (mask[i])
             return pp_scan_fail(s, err,
                                 "attention_mask: '0' between tokens is not "
                                 "padding");

@@ -74,8 +74,8 @@ int pp_scan_mask(struct pp_scan *s, int32_t *out, size_t *n,
 struct pp_jsonl_sequence {
     int32_t *labels, *mask;
     float *values[PP_N_COLUMNS]; /* NULL until needed */
-    size_t room;
-    char *group; /* the previous rollouts' group; NULL: none */
+    size_t capacity;             /* of each array */
+    char *group;                 /* the previous rollouts' group; NULL: none */
     /* The sequence being made: its ids are in room reserved in the
      * documents. */
     int32_t *ids;
@@ -137,9 +137,9 @@ struct pp_padding {
     size_t n;      /* tokens */
 };
 
-/* Reads an attention mask of n elements at a place of the text. room is
- * overwritten. */
-int pp_padding_read(struct pp_scan *s, size_t at, int32_t *room, size_t n,
+/* Reads an attention mask of n elements at a place of the text into
+ * mask. */
+int pp_padding_read(struct pp_scan *s, size_t at, int32_t *mask, size_t n,
                     struct pp_padding *out, struct pp_err *err) PP_MUST_USE;
 
 /* Removes padding from the tokens from `from` on and from their labels and

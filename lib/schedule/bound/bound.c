@@ -79,28 +79,29 @@ static int raise_by_windows(const struct pp_bound_case *c, double reached,
 
 /* Raises the bound by the rule for copies to the host. */
 static void raise_by_copies(const struct pp_bound_case *c,
-                            const struct pp_memory_limit *room,
+                            const struct pp_memory_limit *memory,
                             struct pp_bound *b)
 {
     double *hold = pp_bound_holds(c);
     for (int r = 0; r < c->g->n_rows; r++)
-        take(b, pp_bound_offload(c, room, r, hold), "copies", r);
+        take(b, pp_bound_offload(c, memory, r, hold), "copies", r);
     free(hold);
 }
 
 /* Refutes makespans below reached in so many seconds; 0: none. */
 static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
                       const struct pp_costs *costs,
-                      const struct pp_memory_limit *room, double reached,
+                      const struct pp_memory_limit *memory, double reached,
                       double seconds, struct pp_bound *b, struct pp_err *err)
 {
     const struct pp_graph *g = c->g;
-    const struct pp_memory_limit *copied = room && room->copy ? room : NULL;
+    const struct pp_memory_limit *copied =
+        memory && memory->copy ? memory : NULL;
     if (copied)
-        room = NULL;
+        memory = NULL;
     *b = (struct pp_bound){.row = -1, .rule = "critical path"};
     c->n = (size_t)n_microbatches * (size_t)g->slices.n;
-    int rc = pp_bound_read(c, split, costs, room, err);
+    int rc = pp_bound_read(c, split, costs, memory, err);
     if (!rc)
         b->makespan = pp_bound_path(c);
     if (!rc && g->n_copies > 1) {
@@ -120,19 +121,19 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
 }
 
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
-             const struct pp_costs *costs, const struct pp_memory_limit *room,
+             const struct pp_costs *costs, const struct pp_memory_limit *memory,
              struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    return find_bound(&c, n_microbatches, split, costs, room, 0, 0, b, err);
+    return find_bound(&c, n_microbatches, split, costs, memory, 0, 0, b, err);
 }
 
 int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
                          bool split, const struct pp_costs *costs,
-                         const struct pp_memory_limit *room, double reached,
+                         const struct pp_memory_limit *memory, double reached,
                          double seconds, struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    return find_bound(&c, n_microbatches, split, costs, room, reached, seconds,
-                      b, err);
+    return find_bound(&c, n_microbatches, split, costs, memory, reached,
+                      seconds, b, err);
 }

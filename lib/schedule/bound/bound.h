@@ -72,11 +72,11 @@ struct pp_bound {
 
 /* Fills b for n_microbatches on g. With split, backward runs as I and W, or as
  * B; without, only as B. costs are asked as by pp_simulate; overlap pairs are
- * not considered. room is NULL if memory is unlimited. Fails with PP_EXIT_NO if
+ * not considered. memory is NULL if there is no limit. Fails with PP_EXIT_NO if
  * one microbatch alone does not fit. Time and memory are linear in the number
  * of actions. */
 int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
-             const struct pp_costs *costs, const struct pp_memory_limit *room,
+             const struct pp_costs *costs, const struct pp_memory_limit *memory,
              struct pp_bound *b, struct pp_err *err) PP_MUST_USE;
 
 /* Does the same, and if memory is limited and microbatches are alike, raises
@@ -86,7 +86,7 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
  * may fall if there are more microbatches. */
 int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
                          bool split, const struct pp_costs *costs,
-                         const struct pp_memory_limit *room, double reached,
+                         const struct pp_memory_limit *memory, double reached,
                          double seconds, struct pp_bound *b,
                          struct pp_err *err) PP_MUST_USE;
 

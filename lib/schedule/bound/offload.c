@@ -38,18 +38,18 @@ static double save(const struct saving *s, int n, double time)
 }
 
 double pp_bound_offload(const struct pp_bound_case *c,
-                        const struct pp_memory_limit *room, int row,
+                        const struct pp_memory_limit *memory, int row,
                         const double *hold)
 {
     struct saving *s = pp_calloc((size_t)c->g->n_stages, sizeof *s);
-    double held = 0, limit = room->limit[row];
+    double held = 0, limit = memory->limit[row];
     int n = 0;
     for (int i = 0; i < c->g->n_stages; i++) {
-        const struct pp_load *load = &room->load[i];
+        const struct pp_load *load = &memory->load[i];
         double most = load->f_to_i + load->f_to_w;
         if (c->g->stages[i].row != row)
             continue;
-        double copies = (double)c->n * room->copy[i];
+        double copies = (double)c->n * memory->copy[i];
         double here =
             2 * copies + (double)c->n * (c->stages[i].time[PP_BOUND_F] +
                                          c->stages[i].time[PP_BOUND_I]);

@@ -108,7 +108,7 @@ static inline void pp_bound_raise_tail(const struct pp_bound_case *c, int op,
 /* Allocates c and fills everything but heads and tails. */
 int pp_bound_read(struct pp_bound_case *c, bool split,
                   const struct pp_costs *costs,
-                  const struct pp_memory_limit *room,
+                  const struct pp_memory_limit *memory,
                   struct pp_err *err) PP_MUST_USE;
 void pp_bound_finish(struct pp_bound_case *c);
 
@@ -154,7 +154,7 @@ double *pp_bound_holds(const struct pp_bound_case *c);
 /* Returns the bound for a rank whose activations can leave for the host, of a
  * case that has no limit itself. hold is from pp_bound_holds. */
 double pp_bound_offload(const struct pp_bound_case *c,
-                        const struct pp_memory_limit *room, int row,
+                        const struct pp_memory_limit *memory, int row,
                         const double *hold);
 
 /* Returns the bound by shared work, if there are copies of the weights. Heads

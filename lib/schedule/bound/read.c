@@ -115,9 +115,9 @@ static int read_data(struct bound_reader *r)
 }
 
 static void set_load(const struct bound_reader *r,
-                     const struct pp_memory_limit *room, int stage)
+                     const struct pp_memory_limit *memory, int stage)
 {
-    struct pp_load l = room->load[stage];
+    struct pp_load l = memory->load[stage];
     /* B may replace I and W. */
     l.i_to_w = pp_bound_least(l.i_to_w, l.in_b);
     if (!r->split)
@@ -185,12 +185,13 @@ static bool has_above(const struct pp_bound_stage *s, int stage)
     return false;
 }
 
-/* Returns how many times each fits into room, plus one, but at most n. */
-static size_t first_too_many(double room, double each, size_t n)
+/* Returns how many times each fits into what is left, plus one, but at most n.
+ */
+static size_t first_too_many(double left, double each, size_t n)
 {
-    if (each <= 0 || room >= each * (double)n)
+    if (each <= 0 || left >= each * (double)n)
         return n;
-    return room > 0 ? (size_t)(room / each) + 1 : 1;
+    return left > 0 ? (size_t)(left / each) + 1 : 1;
 }
 
 /* Finds how far the stages above may be ahead of a stage. When F(k) of the
@@ -202,10 +203,10 @@ static void find_ahead(struct pp_bound_case *c, int stage)
 {
     struct pp_bound_stage *s = &c->stages[stage];
     double limit = c->limit[c->g->stages[stage].row] * (1 + 1e-9);
-    double room = limit - pp_bound_held(s->load);
+    double left = limit - pp_bound_held(s->load);
     for (int i = 0; i < s->n_above; i++)
         if (pp_sends_gradient(c->g, s->above[i]))
-            room -= pp_bound_held(c->stages[s->above[i]].load);
+            left -= pp_bound_held(c->stages[s->above[i]].load);
     for (int i = 0; i < s->n_above; i++) {
         struct pp_bound_stage *above = &c->stages[s->above[i]];
         double each = 0, kept = pp_bound_kept(above->load);
@@ -216,7 +217,7 @@ static void find_ahead(struct pp_bound_case *c, int stage)
             if (pp_sends_gradient(c->g, s->above[k]) &&
                 (k == i || has_above(above, s->above[k])))
                 each += pp_bound_held(c->stages[s->above[k]].load);
-        above->ahead_f[above->n_below] = first_too_many(room, each, c->n);
+        above->ahead_f[above->n_below] = first_too_many(left, each, c->n);
         above->ahead_w[above->n_below] = first_too_many(
             limit - s->load.f_to_w - s->load.i_to_w - kept, kept, c->n);
         above->below[above->n_below++] = stage;
@@ -246,7 +247,7 @@ static void init(struct pp_bound_case *c)
 
 int pp_bound_read(struct pp_bound_case *c, bool split,
                   const struct pp_costs *costs,
-                  const struct pp_memory_limit *room, struct pp_err *err)
+                  const struct pp_memory_limit *memory, struct pp_err *err)
 {
     struct bound_reader r = {
         .c = c, .costs = costs, .split = split, .err = err};
@@ -254,12 +255,12 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
     c->uniform = true;
     for (int s = 0; s < c->g->n_stages; s++) {
         read_stage(&r, s);
-        if (room && room->limit)
-            set_load(&r, room, s);
+        if (memory && memory->limit)
+            set_load(&r, memory, s);
     }
     if (read_data(&r))
         return -1;
-    c->limit = room ? room->limit : NULL;
+    c->limit = memory ? memory->limit : NULL;
     int *met = pp_calloc((size_t)c->g->n_rows, sizeof *met);
     int *seen = pp_calloc((size_t)c->g->n_stages, sizeof *seen);
     relate_all(c, met, seen);

@@ -111,24 +111,24 @@ static size_t enough(double amount, double each, size_t most)
     return n <= 0 ? 0 : n < (double)most ? (size_t)n : most;
 }
 
-/* Returns how many of size each fit into room, at most `most`. */
-static size_t fit(double room, double each, size_t most)
+/* Returns how many of size each fit into what is left, at most `most`. */
+static size_t fit(double left, double each, size_t most)
 {
-    double n = each > 0 ? floor(room / each + 1e-9) : INFINITY;
+    double n = each > 0 ? floor(left / each + 1e-9) : INFINITY;
     return n <= 0 ? 0 : n < (double)most ? (size_t)n : most;
 }
 
 /* Returns the rank's limit less one microbatch of every stage before s on it:
  * these stages hold the microbatch that s runs. */
-static double room_of(const struct pp_bound_case *c, int s)
+static double left_on(const struct pp_bound_case *c, int s)
 {
     const struct pp_bound_stage *stage = &c->stages[s];
-    double room = c->limit[c->g->stages[s].row];
+    double left = c->limit[c->g->stages[s].row];
     for (int i = 0; i < stage->n_above; i++) {
         struct pp_load l = c->stages[stage->above[i]].load;
-        room -= l.f_to_i + l.f_to_w;
+        left -= l.f_to_i + l.f_to_w;
     }
-    return room;
+    return left;
 }
 
 /* Returns the head of F(k): the least end of any choice of gradients. */
@@ -139,7 +139,7 @@ static double forward_head(struct pp_bound_sets *sets, int s, size_t k)
     struct pp_load l = c->stages[s].load;
     double both = l.f_to_i + l.f_to_w;
     double by_i = l.f_to_i - l.i_to_w, by_w = l.f_to_w + l.i_to_w;
-    double above = (double)(k + 1) * both - room_of(c, s), least = INFINITY;
+    double above = (double)(k + 1) * both - left_on(c, s), least = INFINITY;
     size_t i = enough(above, both, k);
     size_t w = by_i <= 0 ? i : enough(above - (double)k * by_i, by_w, k);
     need(c, set, s, PP_BOUND_F, k);
@@ -173,7 +173,7 @@ double pp_bound_set_head(struct pp_bound_sets *sets, int s, int op, size_t k)
     need(c, set, s, PP_BOUND_I, op == PP_BOUND_I ? k : k + 1);
     if (op == PP_BOUND_I) {
         double held = both + (double)k * by_w + l.i_to_w;
-        need(c, set, s, PP_BOUND_W, enough(held - room_of(c, s), by_w, k));
+        need(c, set, s, PP_BOUND_W, enough(held - left_on(c, s), by_w, k));
     } else {
         need(c, set, s, PP_BOUND_W, k);
     }
@@ -190,7 +190,7 @@ double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k)
     size_t f = k + 1, i = k, w = k;
     if (op == PP_BOUND_I) {
         i = k + 1;
-        f = k + fit(room_of(c, s) - l.i_to_w, both, c->n - k);
+        f = k + fit(left_on(c, s) - l.i_to_w, both, c->n - k);
     } else if (op == PP_BOUND_W) {
         w = k + 1;
         i = k + fit(limit, by_w, c->n - k);
