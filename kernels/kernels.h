@@ -313,10 +313,11 @@ typedef PP_GELU_BWD(pp_gelu_bwd_fn);
 /* xielu - an activation whose slopes are trained (Huang and Schlag, "Deriving
  * Activation Functions Using Integration", 2024)
  *
- *   y, x          (N, C)    y written
- *   dx, dy, x     (N, C)    dx written; dx may be dy
- *   sums          (2, N)    accumulated type, written: the gradients of p and
- * of n by each row p, n, beta, eps         a number each, of the elements' type
+ *   y, x             (N, C)  y written
+ *   dx, dy, x        (N, C)  dx written; dx may be dy
+ *   sums             (2, N)  accumulated type, written: what each row adds to
+ *                            the gradients of p and of n
+ *   p, n, beta, eps  (1)     elements' type
  * With a = softplus(p) and b = beta + softplus(n), y is a x^2 + beta x above 0,
  * and b (exp(min(x, eps)) - 1 - x) + beta x elsewhere; eps is just below 0. */
 struct pp_xielu {
