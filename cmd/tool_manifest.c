@@ -197,8 +197,6 @@ static const struct clash {
     {SLICES, TOOL_PLANNER_SCHEDULE, has_whole_experts,
      "the capacity of whole experts on tensor-parallel ranks counts the tokens "
      "of whole microbatches", NULL},
-    {SLICES, TOOL_PLANNER_SCHEDULE, has_linear,
-     "linear attention takes whole sequences", NULL},
     {LINEAR, TOOL_PLANNER_SPLIT, has_cp, "cp", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_several_ahead, "a second such layer", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},

@@ -3,7 +3,7 @@
  * cache, and nothing is saved for backward but the inputs: it walks forward
  * once more, keeps the state before every PP_DELTA_ROWS rows, and from there
  * the states of the rows that it walks back. */
-#include "delta.h"
+#include "delta_rows.h"
 
 #include "real.h"
 
@@ -13,8 +13,9 @@ struct delta_head {
     const real *in, *conv;
     size_t R, CH, NZ;  /* widths of rows: in, u, and outputs */
     size_t key, value; /* numbers of the heads */
-    size_t z, b, a;    /* columns of in */
-    double decay, dt;  /* -exp(log), dt */
+    struct pp_delta_gates at;
+    double decay, dt;   /* -exp(log), dt */
+    real *state, *rows; /* before the first row, or NULL */
     /* DK, DK, DV each: before and after the activation; and q and k as the
      * state has them. */
     real *u, *act, *q, *k;
@@ -22,31 +23,21 @@ struct delta_head {
     double alpha, beta, rate; /* exp(g), sigmoid(b), a + dt */
 };
 
-/* Queries, keys or values of a key head: n channels from `channel` on, which
- * are columns of in from `column` on. */
-enum { OF_QUERY, OF_KEY, OF_VALUES, N_KINDS };
-struct channels {
-    size_t channel, column, n;
-};
-
-PP_INLINE size_t channels_of(const struct pp_delta_shape *s)
+/* The places of what passes between parts of a sequence; NULL without. */
+PP_INLINE real *states_in(void *passed)
 {
-    return 2 * s->NK * s->DK + s->NV * s->DV;
+    return passed;
 }
 
-PP_INLINE size_t row_of(const struct pp_delta_shape *s)
+PP_INLINE real *rows_in(void *passed, const struct pp_delta_shape *s)
 {
-    return channels_of(s) + s->NV * (s->DV + 2);
+    return passed ? states_in(passed) + s->NV * s->DK * s->DV : NULL;
 }
 
-PP_INLINE struct channels head_channels(const struct pp_delta_shape *s,
-                                        size_t key, size_t kind)
+PP_INLINE real *gradients_in(void *passed, const struct pp_delta_shape *s)
 {
-    size_t n = kind == OF_VALUES ? s->NV / s->NK * s->DV : s->DK;
-    size_t channel = kind * s->NK * s->DK + key * n;
-    size_t group = 2 * (s->DK + s->NV / s->NK * s->DV);
-    return (struct channels){
-        channel, s->grouped ? key * group + kind * s->DK : channel, n};
+    return passed ? rows_in(passed, s) + (s->taps - 1) * pp_delta_channels_of(s)
+                  : NULL;
 }
 
 PP_INLINE double logistic(double x)
@@ -61,7 +52,7 @@ PP_INLINE double softplus(double x)
 
 /* Adds taps of channels of a token, whose sequence begins at row `first`. */
 PP_CLONES static void convolve(real *u, const struct delta_head *h,
-                               struct channels at, size_t t, size_t first)
+                               struct pp_delta_part at, size_t t, size_t first)
 {
     size_t taps = h->s->taps, n = at.n;
     const real *w = h->conv + at.channel * taps;
@@ -69,9 +60,11 @@ PP_CLONES static void convolve(real *u, const struct delta_head *h,
         u[c] = 0;
     for (size_t j = 0; j < taps; j++) {
         size_t back = taps - 1 - j;
-        if (t < first + back)
-            continue;
         const real *x = h->in + (t - back) * h->R + at.column;
+        if (t < back && !first && h->rows)
+            x = h->rows + (t + j) * h->CH + at.channel;
+        else if (t < first + back)
+            continue;
         for (size_t c = 0; c < n; c++)
             u[c] += w[c * taps + j] * x[c];
     }
@@ -113,17 +106,17 @@ static void read_token(struct delta_head *h, size_t t, size_t first)
     const struct pp_delta_shape *s = h->s;
     const real *row = h->in + t * h->R;
     size_t DK = s->DK, before = h->value % (s->NV / s->NK) * s->DV;
-    struct channels values = head_channels(s, h->key, OF_VALUES);
-    values = (struct channels){values.channel + before, values.column + before,
-                               s->DV};
-    convolve(h->u, h, head_channels(s, h->key, OF_QUERY), t, first);
-    convolve(h->u + DK, h, head_channels(s, h->key, OF_KEY), t, first);
+    struct pp_delta_part values = pp_delta_part(s, h->key, PP_DELTA_VALUES);
+    values = (struct pp_delta_part){values.channel + before,
+                                    values.column + before, s->DV};
+    convolve(h->u, h, pp_delta_part(s, h->key, PP_DELTA_QUERY), t, first);
+    convolve(h->u + DK, h, pp_delta_part(s, h->key, PP_DELTA_KEY), t, first);
     convolve(h->u + 2 * DK, h, values, t, first);
     silu_row(h->act, h->u, 2 * DK + s->DV);
     h->q_by = unit(h->q, h->act, DK, 1 / sqrt((double)DK));
     h->k_by = unit(h->k, h->act + DK, DK, 1);
-    h->beta = logistic((double)row[h->b]);
-    h->rate = (double)row[h->a] + h->dt;
+    h->beta = logistic((double)row[h->at.b]);
+    h->rate = (double)row[h->at.a] + h->dt;
     h->alpha = exp(h->decay * softplus(h->rate));
 }
 
@@ -189,31 +182,29 @@ norm_row_bwd(real *restrict dn, real *restrict dz, real *restrict dnorm,
     }
 }
 
+static real *state_of(const struct pp_delta_shape *s, void *passed,
+                      size_t value)
+{
+    return passed ? states_in(passed) + value * s->DK * s->DV : NULL;
+}
+
 static struct delta_head head_of(const struct pp_delta_shape *s, const void *in,
                                  const struct pp_delta_weights *w, size_t value,
                                  real *room)
 {
     const real *dt = w->dt, *lg = w->log;
     size_t n = 2 * s->DK + s->DV, each = s->NV / s->NK, key = value / each;
-    size_t CH = channels_of(s), NZ = s->NV * s->DV, R = row_of(s);
-    size_t z = CH + value * s->DV, b = CH + NZ + value, a = b + s->NV;
-    if (s->grouped) {
-        const struct channels v = head_channels(s, key, OF_VALUES);
-        z = v.column + v.n + value % each * s->DV;
-        b = CH + NZ + key * each + value;
-        a = b + each;
-    }
     return (struct delta_head){.s = s,
                                .in = in,
                                .conv = w->conv,
-                               .CH = CH,
-                               .NZ = NZ,
-                               .R = R,
+                               .CH = pp_delta_channels_of(s),
+                               .NZ = s->NV * s->DV,
+                               .R = pp_delta_row(s),
                                .key = key,
                                .value = value,
-                               .z = z,
-                               .b = b,
-                               .a = a,
+                               .at = pp_delta_gates(s, value),
+                               .state = state_of(s, s->before, value),
+                               .rows = rows_in(s->before, s),
                                .decay = -exp((double)lg[value]),
                                .dt = (double)dt[value],
                                .u = room,
@@ -236,6 +227,40 @@ static size_t first_row(const struct pp_delta_shape *s, size_t t,
     return (size_t)cu[*sequence];
 }
 
+/* Sets the state before row t, if its sequence begins there, or goes on there
+ * from an earlier part. */
+static void begin(real *S, const struct delta_head *h, size_t t, size_t first)
+{
+    size_t bytes = h->s->DK * h->s->DV * sizeof *S;
+    if (t == 0 && h->state)
+        memcpy(S, h->state, bytes);
+    else if (t == first)
+        memset(S, 0, bytes);
+}
+
+/* Writes the last rows that the convolution of a later part reads. */
+static void pass_rows(const struct pp_delta_shape *s, const real *in)
+{
+    size_t CH = pp_delta_channels_of(s), n = s->taps - 1, sequence = 0;
+    const real *before = rows_in(s->before, s);
+    size_t first = s->N ? first_row(s, s->N - 1, &sequence) : 0;
+    real *to = rows_in(s->behind, s);
+    for (size_t j = 0; j < n; j++, to += CH) {
+        size_t at = s->N + j; /* of row at - n */
+        bool here = at >= first + n, earlier = at < n && !first && before;
+        if (earlier)
+            memcpy(to, before + at * CH, CH * sizeof *to);
+        else if (!here)
+            memset(to, 0, CH * sizeof *to);
+        for (size_t i = 0; here && i < s->NK * PP_N_DELTA_KINDS; i++) {
+            const struct pp_delta_part c =
+                pp_delta_part(s, i / PP_N_DELTA_KINDS, i % PP_N_DELTA_KINDS);
+            memcpy(to + c.channel, in + (at - n) * pp_delta_row(s) + c.column,
+                   c.n * sizeof *to);
+        }
+    }
+}
+
 static PP_DELTA_FWD(delta_fwd)
 {
     (void)stream;
@@ -244,19 +269,22 @@ static PP_DELTA_FWD(delta_fwd)
     for (size_t value = 0; value < s->NV; value++) {
         struct delta_head h = head_of(s, in, w, value, rest + DV);
         size_t sequence = 0;
-        memset(S, 0, DK * DV * sizeof *S);
+        begin(S, &h, 0, 0);
         for (size_t t = 0; t < s->N; t++) {
             size_t first = first_row(s, t, &sequence), at = t * NZ + value * DV;
             real *out = (real *)o + at;
-            if (t == first)
-                memset(S, 0, DK * DV * sizeof *S);
+            begin(S, &h, t, first);
             read_token(&h, t, first);
             step(S, &h, delta, rest);
             read_state(out, S, &h);
-            norm_row((real *)y + at, out, h.in + t * h.R + h.z, w->norm,
+            norm_row((real *)y + at, out, h.in + t * h.R + h.at.z, w->norm,
                      (real)rstd_of(out, s), DV);
         }
+        if (s->behind)
+            memcpy(state_of(s, s->behind, value), S, DK * DV * sizeof *S);
     }
+    if (s->behind)
+        pass_rows(s, in);
     return 0;
 }
 
@@ -328,7 +356,7 @@ static void token_bwd(struct delta_head *h, const struct back *b,
 {
     const struct pp_delta_shape *s = h->s;
     size_t DK = s->DK, DV = s->DV, keys = s->NK * DK;
-    size_t at = t * h->NZ + h->value * DV, z = h->z;
+    size_t at = t * h->NZ + h->value * DV, z = h->at.z;
     const real *o = x->o + at;
     real *din = x->din + t * h->R, *du = x->du + t * h->CH;
     double rstd = rstd_of(o, s), dbeta;
@@ -338,8 +366,8 @@ static void token_bwd(struct delta_head *h, const struct back *b,
     for (size_t j = 0; j < DV; j++)
         b->dout[j] = (real)(rstd * ((double)b->dout[j] - mean * (double)o[j]));
     double dalpha = step_bwd(h, b, S, &dbeta);
-    din[h->b] = (real)(dbeta * h->beta * (1 - h->beta));
-    din[h->a] = (real)(dalpha * h->alpha * h->decay * logistic(h->rate));
+    din[h->at.b] = (real)(dbeta * h->beta * (1 - h->beta));
+    din[h->at.a] = (real)(dalpha * h->alpha * h->decay * logistic(h->rate));
     unit_bwd(b->du, h->act, DK, h->q_by, 1 / sqrt((double)DK));
     unit_bwd(b->du + DK, h->act + DK, DK, h->k_by, 1);
     silu_row_bwd(b->du, h->u, 2 * DK + DV);
@@ -356,24 +384,26 @@ static void head_bwd(struct delta_head *h, const struct back *b,
     const struct pp_delta_shape *s = h->s;
     size_t size = s->DK * s->DV, bytes = size * sizeof(real), sequence = 0;
     real *S = states + PP_DELTA_ROWS * size;
+    const real *behind = state_of(s, s->behind, h->value);
     memset(S, 0, bytes);
     for (size_t t = 0; t < s->N; t++) {
         size_t first = first_row(s, t, &sequence);
         if (t % PP_DELTA_ROWS == 0)
             memcpy(kept + t / PP_DELTA_ROWS * size, S, bytes);
-        if (t == first)
-            memset(S, 0, bytes);
+        begin(S, h, t, first);
         read_token(h, t, first);
         step(S, h, b->delta, b->rest);
     }
-    memset(b->dS, 0, bytes);
+    if (behind)
+        memcpy(b->dS, behind, bytes);
+    else
+        memset(b->dS, 0, bytes);
     for (size_t end = s->N; end > 0;) {
         size_t start = (end - 1) / PP_DELTA_ROWS * PP_DELTA_ROWS;
         memcpy(S, kept + start / PP_DELTA_ROWS * size, bytes);
         for (size_t t = start; t < end; t++) {
             size_t first = first_row(s, t, &sequence);
-            if (t == first)
-                memset(S, 0, bytes);
+            begin(S, h, t, first);
             memcpy(states + (t - start) * size, S, bytes);
             if (t + 1 == end)
                 break;
@@ -384,43 +414,75 @@ static void head_bwd(struct delta_head *h, const struct back *b,
             size_t first = first_row(s, t, &sequence);
             read_token(h, t, first);
             token_bwd(h, b, x, states + (t - start) * size, t);
-            if (t == first)
+            if (t == first && t > 0)
                 memset(b->dS, 0, bytes);
         }
         end = start;
     }
+    if (h->state)
+        memcpy(h->state, b->dS, bytes);
 }
 
-/* The gradient of what the convolution reads of channels, in a row of din: du
- * has n rows, of that token and of later ones of its sequence. */
-PP_CLONES static void convolve_bwd(real *din, const real *du, size_t n,
-                                   const real *conv, struct channels at,
-                                   size_t taps, size_t CH)
+/* The gradients of u of row t + later, which is row `later` behind row t of a
+ * sequence that ends at row `end`; NULL: there is no such row. The next part
+ * has them behind the last row. */
+PP_INLINE const real *u_gradient(const struct pp_delta_shape *s, const real *du,
+                                 size_t t, size_t end)
+{
+    const real *behind = gradients_in(s->behind, s);
+    return t < end ? du + t * pp_delta_channels_of(s)
+           : end == s->N && behind
+               ? behind + (t - end) * pp_delta_channels_of(s)
+               : NULL;
+}
+
+/* Adds to the gradient of what the convolution read of channels `back` rows
+ * before. */
+PP_CLONES static void convolve_bwd(real *din, const real *du, const real *conv,
+                                   struct pp_delta_part at, size_t taps,
+                                   size_t back)
 {
     real *dx = din + at.column;
-    const real *w = conv + at.channel * taps;
+    const real *w = conv + at.channel * taps + taps - 1 - back;
+    const real *d = du + at.channel;
     for (size_t c = 0; c < at.n; c++)
-        dx[c] = 0;
-    for (size_t later = 0; later < taps && later < n; later++) {
-        const real *d = du + later * CH + at.channel;
-        for (size_t c = 0; c < at.n; c++)
-            dx[c] += w[c * taps + taps - 1 - later] * d[c];
-    }
+        dx[c] = (back ? dx[c] : 0) + w[c * taps] * d[c];
 }
 
 static void convolutions_bwd(real *din, const real *du, const real *conv,
                              const struct pp_delta_shape *s)
 {
-    size_t sequence = 0, CH = channels_of(s);
+    size_t sequence = 0;
     for (size_t t = 0; t < s->N; t++) {
         first_row(s, t, &sequence);
         size_t end = sequence < s->n_sequences
                          ? (size_t)s->cu_padded[sequence + 1]
                          : s->N;
-        for (size_t i = 0; i < s->NK * N_KINDS; i++)
-            convolve_bwd(din + t * row_of(s), du + t * CH, end - t, conv,
-                         head_channels(s, i / N_KINDS, i % N_KINDS), s->taps,
-                         CH);
+        for (size_t i = 0; i < s->taps * s->NK * PP_N_DELTA_KINDS; i++) {
+            size_t back = i / (s->NK * PP_N_DELTA_KINDS),
+                   part = i % (s->NK * PP_N_DELTA_KINDS);
+            const real *d = u_gradient(s, du, t + back, end);
+            if (d)
+                convolve_bwd(din + t * pp_delta_row(s), d, conv,
+                             pp_delta_part(s, part / PP_N_DELTA_KINDS,
+                                           part % PP_N_DELTA_KINDS),
+                             s->taps, back);
+        }
+    }
+}
+
+/* Writes the gradients of u that an earlier part reads. */
+static void pass_gradients(const struct pp_delta_shape *s, const real *du)
+{
+    size_t CH = pp_delta_channels_of(s);
+    size_t end = s->n_sequences ? (size_t)s->cu_padded[1] : s->N;
+    real *to = gradients_in(s->before, s);
+    for (size_t t = 0; t + 1 < s->taps; t++, to += CH) {
+        const real *d = u_gradient(s, du, t, end);
+        if (d)
+            memcpy(to, d, CH * sizeof *to);
+        else
+            memset(to, 0, CH * sizeof *to);
     }
 }
 
@@ -437,13 +499,15 @@ static PP_DELTA_BWD_INPUT(delta_bwd_input)
     b.ddelta = b.rest + DV;
     b.dread = b.ddelta + DV;
     real *kept = states + pp_delta_scratch(DK, DV) - size;
-    memset(du, 0, s->N * channels_of(s) * sizeof(real));
+    memset(du, 0, s->N * pp_delta_channels_of(s) * sizeof(real));
     memset(dnorm, 0, s->N * DV * sizeof(real));
     for (size_t value = 0; value < s->NV; value++) {
         struct delta_head h = head_of(s, in, w, value, b.dread + DV);
         head_bwd(&h, &b, &x, states, kept);
     }
     convolutions_bwd(din, du, w->conv, s);
+    if (s->before)
+        pass_gradients(s, du);
     return 0;
 }
 
@@ -454,15 +518,22 @@ PP_CLONES static void taps_row(real *restrict dw, const real *restrict du,
         dw[c * taps] += du[c] * x[c];
 }
 
-/* Adds up the gradients of the weights of channels at a token. */
-static void taps_bwd(real *dconv, const real *du, const real *x,
-                     const struct pp_delta_shape *s, size_t rows_before,
-                     struct channels at)
+/* Adds up the gradients of the weights of the convolution at row t, of which du
+ * is a row: it read the rows from `first` on, but no later one than `last`. */
+static void taps_bwd(real *dconv, const real *du, const real *in,
+                     const struct pp_delta_shape *s, size_t t, size_t first,
+                     size_t last)
 {
-    for (size_t back = 0; back < s->taps && back <= rows_before; back++)
-        taps_row(dconv + at.channel * s->taps + s->taps - 1 - back,
-                 du + at.channel, x - back * row_of(s) + at.column, at.n,
-                 s->taps);
+    for (size_t back = 0; back < s->taps && first + back <= t; back++) {
+        const real *x = in + (t - back) * pp_delta_row(s);
+        for (size_t i = 0; t - back <= last && i < s->NK * PP_N_DELTA_KINDS;
+             i++) {
+            const struct pp_delta_part c =
+                pp_delta_part(s, i / PP_N_DELTA_KINDS, i % PP_N_DELTA_KINDS);
+            taps_row(dconv + c.channel * s->taps + s->taps - 1 - back,
+                     du + c.channel, x + c.column, c.n, s->taps);
+        }
+    }
 }
 
 /* Adds up the gradients of dt and log of a head: da is the gradient of a. */
@@ -478,22 +549,26 @@ static void decay_bwd(real *ddt, real *dlog, real a, real da, double dt)
 static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
 {
     (void)stream;
-    size_t DV = s->DV, CH = channels_of(s), R = row_of(s), sequence = 0;
+    size_t DV = s->DV, CH = pp_delta_channels_of(s), R = pp_delta_row(s),
+           sequence = 0;
     real *ddt = g->dt, *dlog = g->log, *dweight = g->norm;
     for (size_t t = 0; t < s->N; t++) {
         size_t first = first_row(s, t, &sequence);
         const real *x = (const real *)in + t * R,
                    *d = (const real *)din + t * R;
-        for (size_t i = 0; i < s->NK * N_KINDS; i++)
-            taps_bwd(g->conv, (const real *)du + t * CH, x, s, t - first,
-                     head_channels(s, i / N_KINDS, i % N_KINDS));
+        taps_bwd(g->conv, (const real *)du + t * CH, in, s, t, first, t);
         for (size_t v = 0; v < s->NV; v++) {
             const struct delta_head h = head_of(s, in, w, v, NULL);
-            decay_bwd(&ddt[v], &dlog[v], x[h.a], d[h.a], h.dt);
+            decay_bwd(&ddt[v], &dlog[v], x[h.at.a], d[h.at.a], h.dt);
         }
         for (size_t j = 0; j < DV; j++)
             dweight[j] += ((const real *)dnorm)[t * DV + j];
     }
+    /* Rows behind the last one read these, too. */
+    const real *behind = gradients_in(s->behind, s);
+    size_t first = s->N ? first_row(s, s->N - 1, &sequence) : 0;
+    for (size_t i = 0; behind && s->N && i + 1 < s->taps; i++)
+        taps_bwd(g->conv, behind + i * CH, in, s, s->N + i, first, s->N - 1);
     return 0;
 }
 

@@ -22,7 +22,17 @@
  *   bwd_weight  dconv, ddt, dlog, dweight    accumulated, rows ascending
  *
  * States are computed again in backward: scratch has one for every
- * PP_DELTA_ROWS rows, and the states of so many rows. */
+ * PP_DELTA_ROWS rows, and the states of so many rows.
+ *
+ * The rows may be a part of a sequence. What passes between parts, in the type
+ * of statistics, has pp_delta_passes elements: the states (NV, DK, DV), the
+ * last taps - 1 rows that the convolution read, and from the other side the
+ * gradients of the first taps - 1 rows of u, (taps - 1, CH) each:
+ *   before   read: states and rows, 0 if they are outside of the sequence. NULL
+ *            if no sequence goes on here. bwd_input puts the gradients of the
+ *            states in the place of the states, and those of u beside them
+ *   behind   likewise what passes to the next part: fwd writes states and rows,
+ *            bwd_input and bwd_weight read gradients; NULL: there is none */
 #ifndef PP_KERNELS_DELTA_H
 #define PP_KERNELS_DELTA_H
 
@@ -38,6 +48,7 @@ struct pp_delta_shape {
     size_t n_sequences;
     const int32_t *cu_padded; /* (n_sequences + 1) */
     double eps;               /* of rstd */
+    void *before, *behind;
 };
 
 struct pp_delta_weights {

@@ -120,6 +120,13 @@ static inline size_t pp_delta_scratch(size_t DK, size_t DV)
     return (PP_DELTA_ROWS + 3) * DK * DV + 16 * (DK + DV);
 }
 
+/* Returns the elements of what a part of a sequence passes to the next. */
+static inline size_t pp_delta_passes(size_t NK, size_t NV, size_t DK, size_t DV,
+                                     size_t taps)
+{
+    return NV * DK * DV + 2 * (taps - 1) * (2 * NK * DK + NV * DV);
+}
+
 static inline double pp_delta_row_scratch(size_t DK, size_t DV)
 {
     return (double)(DK * DV) / (double)PP_DELTA_ROWS;

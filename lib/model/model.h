@@ -449,6 +449,8 @@ enum pp_saved_block {
      * share this block. */
     PP_SAVED_WORKSPACE = PP_N_SAVED_BLOCKS,
     PP_SAVED_GRAD_KEYS, /* from the last slice's I to I; only with slices */
+    PP_SAVED_STATES, /* what linear attention passes to the next slice, from F
+                        to W; once, not for each token */
     PP_N_UNIT_BLOCKS
 };
 
@@ -513,6 +515,8 @@ struct pp_workspace {
     size_t fixed;     /* once */
     size_t row, rows; /* for a row of logits, and most of these rows */
     size_t keys;      /* keys and values of a row; only slices need them */
+    size_t states;    /* what passes to the next slice, once; likewise. It is in
+                         no workspace */
 };
 
 enum { PP_WORKSPACE_NUMBERS = 5 }; /* of the struct */

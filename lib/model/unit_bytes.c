@@ -89,6 +89,20 @@ static size_t mlp_scratch(const struct pp_shard *s, struct pp_unit_id u,
                 b->accumulator_bytes);
 }
 
+size_t pp_unit_states(const struct pp_shard *s, struct pp_unit_id u,
+                      size_t accumulator_bytes)
+{
+    const struct pp_delta d = pp_shard_delta(s);
+    bool linear =
+        u.kind == PP_UNIT_LAYER && pp_layer_set_has(&d.layers, u.layer);
+    return linear ? pp_round_up(
+                        times(pp_delta_passes(d.key_heads, d.value_heads,
+                                              d.key_dim, d.value_dim, d.taps),
+                              accumulator_bytes),
+                        PP_LINE_BYTES)
+                  : 0;
+}
+
 /* The MLP and attention use the same memory, one after the other, for the
  * tokens of all tensor-parallel ranks. */
 static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
@@ -108,7 +122,8 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     w->token += fmax((double)mlp_scratch(s, u, b), room * (double)e);
     if (linear)
         w->fixed += e * pp_delta_scratch(d->key_dim, d->value_dim);
-    w->keys = tp * kv_heads * (m->head_dim + width) * e;
+    w->keys = linear ? 0 : tp * kv_heads * (m->head_dim + width) * e;
+    w->states = pp_unit_states(s, u, b->accumulator_bytes);
     if (pp_layer_set_has(&m->moe.layers, u.layer))
         w->fixed += pp_round_up(times(pp_experts_room(s).counts +
                                           (b->is_host ? 0 : pp_experts_told(s)),
@@ -385,6 +400,7 @@ struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
     struct pp_unit_bytes bytes = {
         .output = pp_bytes_of_rows(rates->out, rows),
         .grad_keys = times(rates->workspace.keys, rows),
+        .states = rates->workspace.states,
         .workspace = pp_workspace_bytes(&rates->workspace, rows, copied)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         bytes.act[k] = pp_bytes_of_rows(rates->act[k], rows);

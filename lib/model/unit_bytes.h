@@ -53,6 +53,11 @@ struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b);
 
+/* Returns the bytes that linear attention of a unit passes from a slice to the
+ * next, in whole cache lines; 0 for other units. */
+size_t pp_unit_states(const struct pp_shard *s, struct pp_unit_id u,
+                      size_t accumulator_bytes);
+
 /* Returns the rows of a rank for so many tokens of a microbatch or a slice. */
 size_t pp_rank_rows(const struct pp_mesh *x, const struct pp_backend *b,
                     size_t tokens);
@@ -66,6 +71,7 @@ struct pp_unit_bytes {
     size_t act[PP_N_SAVED_BLOCKS];
     size_t output;
     size_t grad_keys; /* of keys and values; only slices need them */
+    size_t states;    /* what passes to the next slice; likewise */
     size_t workspace; /* of an action; a rank shares the largest */
 };
 struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,

@@ -56,6 +56,8 @@ static size_t count_of(const struct moments *z, const struct pp_buffer *b)
         return place + PP_UNIT_GRAD_W;
     case PP_BUF_GRAD_KEYS:
         return place + PP_UNIT_GRAD_KEYS;
+    case PP_BUF_STATES:
+        return place + PP_UNIT_STATES;
     case PP_BUF_GRAD_LAYER:
         return place + PP_UNIT_GRAD_LAYER;
     case PP_BUF_WEIGHTS:

@@ -18,7 +18,9 @@ enum {
     PP_UNIT_ACT_W,
     PP_UNIT_GRAD_W,
     PP_UNIT_GRAD_KEYS,  /* only slices need them */
-    PP_UNIT_GRAD_LAYER, /* the same; of a stage, that of its largest unit */
+    PP_UNIT_STATES,     /* likewise */
+    PP_UNIT_GRAD_LAYER, /* as PP_UNIT_GRAD_W; of a stage, that of its largest
+                           unit */
     PP_UNIT_WHOLE,      /* weights, if ranks gather them for their use */
     PP_UNIT_TRAINED,    /* training state: weights, gradients, optimizer */
     PP_UNIT_WORKSPACE,  /* of an action, shared by a rank's units */

@@ -438,6 +438,7 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
                                   pp_size_of(b[PP_UNIT_ACT_W]),
                                   pp_size_of(b[PP_UNIT_GRAD_W])};
             pp_stage_bytes_add(x, act, pp_size_of(b[PP_UNIT_GRAD_KEYS]),
+                               pp_size_of(b[PP_UNIT_STATES]),
                                pp_size_of(b[PP_UNIT_WORKSPACE]));
             x->weights += pp_size_of(b[PP_UNIT_WHOLE]);
         }

@@ -116,6 +116,7 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
     b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
     b[PP_UNIT_GRAD_KEYS] = (double)x.grad_keys;
+    b[PP_UNIT_STATES] = (double)x.states;
     b[PP_UNIT_GRAD_LAYER] = b[PP_UNIT_GRAD_W];
     b[PP_UNIT_WORKSPACE] = (double)x.workspace;
 }

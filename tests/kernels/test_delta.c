@@ -234,6 +234,84 @@ static void test_grouped(const double *x, const double *dy, const double *y,
         free(all[i]);
 }
 
+/* Parts of the rows: two of them end within a sequence, one has fewer rows than
+ * the convolution reads, and one has none. */
+enum { N_PARTS = 5 };
+static const size_t cuts[N_PARTS + 1] = {0, 40, 42, 42, 90, N};
+
+struct part {
+    struct pp_delta_shape s;
+    int32_t bounds[N_SEQUENCES + 1];
+    size_t first;
+    bool goes_on;
+};
+
+/* Finds a part, and its share of each sequence. */
+static void find_part(struct part *p, size_t i)
+{
+    size_t n = 0, end = cuts[i + 1], from = cuts[i];
+    *p = (struct part){.s = shape, .first = from};
+    for (size_t k = 0; k < N_SEQUENCES; k++) {
+        size_t a = (size_t)bounds[k], b = (size_t)bounds[k + 1];
+        if (b <= from || a >= end)
+            continue;
+        p->goes_on |= a < from;
+        p->bounds[n] = (int32_t)(a < from ? 0 : a - from);
+        p->bounds[++n] = (int32_t)((b < end ? b : end) - from);
+    }
+    if (from == end)
+        p->goes_on = true;
+    p->s.N = end - from;
+    p->s.n_sequences = n;
+    p->s.cu_padded = p->bounds;
+}
+
+/* Computes parts one after the other, and back: the numbers are those of whole
+ * sequences. */
+static void test_parts(const double *x, const double *dy, const double *y,
+                       const double *grad)
+{
+    enum { PASSES = NV * DK * DV + 2 * (TAPS - 1) * CH };
+    static double passed[N_PARTS][PASSES];
+    const struct pp_delta_kernels *k = pp_kernels_f64.delta;
+    double *g = room(N_INPUTS, sizeof *g);
+    double *got = room(N * NZ, sizeof *got), *o = room(N * NZ, sizeof *o);
+    double *du = room(N * CH, sizeof *du), *dn = room(N * DV, sizeof *dn);
+    double *scratch = room(scratch_size(), sizeof *scratch);
+    const struct pp_delta_weights w = weights_of(x);
+    const struct pp_delta_gradients of = {g + AT_CONV, g + AT_DT, g + AT_LOG,
+                                          g + AT_NORM};
+    struct part part[N_PARTS];
+    memset(passed, 0xff, sizeof passed);
+    ok(PASSES == pp_delta_passes(NK, NV, DK, DV, TAPS), "%d numbers pass",
+       PASSES);
+    for (size_t i = 0; i < N_PARTS; i++) {
+        struct part *p = &part[i];
+        find_part(p, i);
+        p->s.before = p->goes_on ? passed[i - 1] : NULL;
+        p->s.behind = i + 1 < N_PARTS ? passed[i] : NULL;
+        k->fwd(got + p->first * NZ, o + p->first * NZ, x + p->first * R, &w,
+               &p->s, scratch, NULL);
+    }
+    ok(farthest(got, y, N * NZ, 1) < 1e-12, "parts of sequences (%.2g)",
+       farthest(got, y, N * NZ, 1));
+    for (size_t i = N_PARTS; i-- > 0;) {
+        struct part *p = &part[i];
+        if (i > 0 && !p->goes_on)
+            memset(passed[i - 1], 0, sizeof *passed);
+        k->bwd_input(g + p->first * R, du + p->first * CH, dn + p->first * DV,
+                     dy + p->first * NZ, x + p->first * R, o + p->first * NZ,
+                     &w, &p->s, scratch, NULL);
+        k->bwd_weight(&of, g + p->first * R, du + p->first * CH,
+                      dn + p->first * DV, x + p->first * R, &w, &p->s, NULL);
+    }
+    ok(farthest(g, grad, N_INPUTS, 1) < 1e-12, "and their gradients (%.2g)",
+       farthest(g, grad, N_INPUTS, 1));
+    double *all[] = {g, got, o, du, dn, scratch};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
 int main(void)
 {
     double *x = room(N_INPUTS, sizeof *x), *dy = room(N * NZ, sizeof *dy);
@@ -282,6 +360,7 @@ int main(void)
     ok(none <= 0, "padding has no gradient");
     loss_of(x, dy, y, o, scratch);
     test_grouped(x, dy, y, grad);
+    test_parts(x, dy, y, grad);
     test_single(x, dy, y, grad);
     double *all[] = {x, dy, y, o, want, grad, du, dn, scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -168,6 +168,7 @@ static inline double needed(struct instance *x, const size_t *bounds, int rank)
             sizes[s].act_w += (size_t)b[PP_UNIT_ACT_W];
             sizes[s].grad_w += (size_t)b[PP_UNIT_GRAD_W];
             sizes[s].grad_keys += (size_t)b[PP_UNIT_GRAD_KEYS];
+            sizes[s].states += (size_t)b[PP_UNIT_STATES];
             if (b[PP_UNIT_GRAD_LAYER] > (double)sizes[s].grad_layer)
                 sizes[s].grad_layer = (size_t)b[PP_UNIT_GRAD_LAYER];
             if (b[PP_UNIT_WORKSPACE] > (double)sizes[s].workspace)

@@ -223,7 +223,7 @@ static void test_memory(void)
     static const char *const row[] = {
         "0F0 0F0.1 0F1 0B0.1 0F1.1 0B0 0B1.1 0B1"};
     struct pp_stage_bytes sizes[] = {
-        {1024, 2048, 512, .grad_layer = 192, .grad_keys = 64},
+        {1024, 2048, 512, .grad_layer = 192, .grad_keys = 64, .states = 128},
         {512, 1024, 256, .grad_layer = 128, .grad_keys = 32}};
     struct pp_memory m;
     struct fixture f;
@@ -242,8 +242,13 @@ static void test_memory(void)
     ok(l && l->first == 3 && l->last == 3 &&
            !pp_memory_find(&m, PP_BUF_GRAD_KEYS, 0, 0, 1, -1),
        "no slice adds to those of the last one");
+    const struct pp_buffer *s = pp_memory_find(&m, PP_BUF_STATES, 0, 0, 0, -1);
+    ok(s && s->first == 0 && s->last == 5 &&
+           !pp_memory_find(&m, PP_BUF_STATES, 0, 0, 1, -1),
+       "what a slice passes stays until its own backward; the last passes "
+       "none");
     is_int(m.peak_slots, 3, "three slices are alive at once");
-    is_int((long long)m.peak_bytes, 3072 + 1536 + 3072 + 64 + 192,
+    is_int((long long)m.peak_bytes, 3072 + 1536 + 3072 + 64 + 192 + 256,
            "  the bytes of each slice add up");
     pp_memory_finish(&m);
     drop(&f);

@@ -114,6 +114,7 @@ void pp_exec_blocks(const struct pp_exec *e, struct pp_action a,
     blocks[PP_SAVED_GRAD_W] = pp_exec_buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
     blocks[PP_SAVED_GRAD_KEYS] =
         pp_exec_buffer(e, PP_BUF_GRAD_KEYS, a.stage, a, -1);
+    blocks[PP_SAVED_STATES] = pp_exec_buffer(e, PP_BUF_STATES, a.stage, a, -1);
     blocks[PP_GRAD_LAYER] =
         pp_exec_buffer(e, PP_BUF_GRAD_LAYER, a.stage, a, -1);
     blocks[PP_SAVED_WORKSPACE] = room ? e->arena + room->offset : NULL;

@@ -201,7 +201,8 @@ static void set_sizes(const struct pp_job *j, const struct pp_shard *own, int s,
         struct pp_unit_rates rates = pp_unit_rates(
             own, pp_model_unit(j->model, i), pp_job_recompute(j, s), &b);
         struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
-        pp_stage_bytes_add(out, bytes.act, bytes.grad_keys, bytes.workspace);
+        pp_stage_bytes_add(out, bytes.act, bytes.grad_keys, bytes.states,
+                           bytes.workspace);
         out->weights += gathered_bytes(j, g->stages[s].row, i);
     }
     out->output = pp_bytes_of_rows(pp_stage_edges_rate(own, u->first, u->n) *

@@ -43,6 +43,7 @@ struct pp_call {
     void *s[PP_MAX_SAVED]; /* saved tensors, by slot; NULL if their block is */
     size_t offset[PP_N_UNIT_BLOCKS]; /* as in the blocks, like what follows */
     void *gathered, *summed, *scratch;
+    void *states; /* the layer's block of PP_SAVED_STATES */
     void *narrow; /* (T, rank), where a product of an adapter is, in front of
                      the scratch */
     bool both;    /* W follows I in the same action: I does the parts of W whose

@@ -112,6 +112,7 @@ struct pp_call pp_layer_call(const struct pp_layer *l,
         .summed = b->summed,
         .scratch = (char *)b->scratch + narrow_bytes(l, mb->tokens),
         .narrow = b->scratch,
+        .states = b->block[PP_SAVED_STATES],
         .err = err,
     };
     memcpy(c.offset, b->offset, sizeof c.offset);

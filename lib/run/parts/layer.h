@@ -43,6 +43,7 @@ struct pp_layer {
     const struct pp_parameter *tensor[PP_N_LAYER_PARAMS];
     struct pp_adapter adapters[PP_N_ADAPTED];
     size_t n_adapters;
+    size_t states; /* bytes of the layers before it in PP_SAVED_STATES */
     void *load; /* (experts) accumulated type; in a step that trains F adds the
                    tokens of each expert; or NULL */
     int32_t *told; /* (microbatches and slices of a pass, pp_experts_told) of a

@@ -108,6 +108,9 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     size_t i = s->n_layers++;
     struct pp_layer *l = &s->layers[i];
     bind(l, s->env, u, unit);
+    l->states = s->states_bytes;
+    s->states_bytes +=
+        pp_unit_states(&l->env->shard, l->unit, types.accumulator_bytes);
     s->edges[i] = edge_of(s->env->shard.model, unit);
     s->edges[i + 1] = edge_of(s->env->shard.model, unit + 1);
     if (l->rows >= PP_ROWS_FEATURES)
@@ -270,6 +273,9 @@ static struct pp_layer_blocks blocks_of(const struct stage_work *w, size_t i)
         b.offset[k] = s->offsets[k][i][of_tokens ? l->rows : PP_ROWS_TOKENS];
         b.block[k] = block ? block + bytes_at(w, s->offsets[k][i]) : NULL;
     }
+    if (w->blocks[PP_SAVED_STATES])
+        b.block[PP_SAVED_STATES] =
+            (char *)w->blocks[PP_SAVED_STATES] + l->states;
     if (w->blocks[PP_GRAD_LAYER])
         b.block[PP_SAVED_GRAD_W] = w->blocks[PP_GRAD_LAYER];
     b.gathered = (char *)w->blocks[PP_SAVED_WORKSPACE] +

@@ -107,6 +107,20 @@ static void touch_earlier(struct touches *t)
     t->action = a;
 }
 
+/* Touches what the slice passes to the next one, and with `reads` what it has
+ * of the slice before. */
+static void touch_states(struct touches *t, bool reads)
+{
+    int s = t->action.stage, last = t->g->slices.n - 1;
+    struct pp_action a = t->action;
+    for (int q = a.slice - reads; q <= a.slice; q++) {
+        t->action.slice = (int16_t)q;
+        if (q >= 0 && q < last && sizes_of(t, s)->states)
+            touch(t, PP_BUF_STATES, s, -1, sizes_of(t, s)->states);
+    }
+    t->action = a;
+}
+
 static void touch_forward(struct touches *t)
 {
     int s = t->action.stage;
@@ -115,6 +129,7 @@ static void touch_forward(struct touches *t)
     touch_act(t, PP_BUF_ACT_I, b->act_i);
     touch_act(t, PP_BUF_ACT_W, b->act_w);
     touch_earlier(t);
+    touch_states(t, true);
     touch_host(t);
     if (n->n_outputs > 0)
         touch(t, PP_BUF_OUTPUT, s, -1, b->output);
@@ -169,6 +184,7 @@ static void touch_backward(struct touches *t)
     int s = t->action.stage;
     bool consumes = pp_consumes_gradient(t->g, t->action);
     touch_host(t);
+    touch_states(t, consumes);
     bool ends = pp_ends_backward(t->g, t->action);
     if (consumes) {
         touch_consumption(t);

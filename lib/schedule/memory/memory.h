@@ -23,10 +23,12 @@ enum pp_buffer_kind {
     PP_BUF_GRAD_KEYS,  /* gradients of keys and values of a slice, which later
                           slices add: from the last slice's I or B to that of the
                           slice */
-    PP_BUF_OUTPUT,     /* output of F, to its last SEND_F or local consumer */
-    PP_BUF_INPUT, /* from pp_posted_at of RECV_F to F; peer is the input stage.
-                     With several inputs also their sum, within F: peer is the
-                     stage */
+    PP_BUF_STATES, /* what a slice passes to the next, and the gradients that
+                      come back: from F of the slice to its W or B */
+    PP_BUF_OUTPUT, /* output of F, to its last SEND_F or local consumer */
+    PP_BUF_INPUT,  /* from pp_posted_at of RECV_F to F; peer is the input stage.
+                      With several inputs also their sum, within F: peer is the
+                      stage */
     PP_BUF_DOUTPUT,   /* likewise from RECV_B to the action of
                          pp_consumes_gradient; peer   is the output stage */
     PP_BUF_DINPUT,    /* gradient of one input, from I or B to SEND_B or to the
@@ -63,6 +65,7 @@ struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
     size_t grad_layer; /* the largest grad_w of a unit */
     size_t grad_keys;  /* 0 without slices */
+    size_t states;     /* likewise */
     size_t workspace;  /* within an action; one per rank */
     size_t weights;    /* gathered by UNSHARD; 0: they are always whole */
     size_t input;      /* taken over a bridge; 0: what the inputs put out */
@@ -72,16 +75,18 @@ struct pp_stage_bytes {
 };
 
 /* Adds a unit to its stage: its bytes by lifetime, in the order above, the
- * gradients of its keys, and what it needs within an action. */
+ * gradients of its keys, what a slice passes to the next, and what it needs
+ * within an action. */
 static inline void pp_stage_bytes_add(struct pp_stage_bytes *b,
                                       const size_t act[3], size_t grad_keys,
-                                      size_t workspace)
+                                      size_t states, size_t workspace)
 {
     b->act_i += act[0];
     b->act_w += act[1];
     b->grad_w += act[2];
     b->grad_layer = act[2] > b->grad_layer ? act[2] : b->grad_layer;
     b->grad_keys += grad_keys;
+    b->states += states;
     b->workspace = workspace > b->workspace ? workspace : b->workspace;
 }
 

@@ -34,6 +34,28 @@ static struct pp_delta_shape shape(const struct pp_call *c)
                                    .eps = c->m->norm_eps};
 }
 
+/* Returns what the slice before passes to this one; NULL: this is the first. */
+static void *passed(const struct pp_call *c)
+{
+    const struct pp_slice *s = &c->mb->slice;
+    return s->n_before
+               ? (char *)s->before[s->n_before - 1].block[PP_SAVED_STATES] +
+                     c->l->states
+               : NULL;
+}
+
+/* Likewise, if a sequence goes on in this slice. */
+static void *before(const struct pp_call *c)
+{
+    return c->mb->slice.context ? passed(c) : NULL;
+}
+
+/* Returns what passes to the next slice; NULL: this is the last. */
+static void *behind(const struct pp_call *c)
+{
+    return c->mb->slice.continues ? c->states : NULL;
+}
+
 static struct pp_delta_weights weights(const struct pp_call *c)
 {
     return (struct pp_delta_weights){c->w[PP_P_DELTA_CONV], c->w[PP_P_DELTA_DT],
@@ -41,10 +63,14 @@ static struct pp_delta_weights weights(const struct pp_call *c)
                                      c->w[PP_P_DELTA_NORM]};
 }
 
-static void heads_fwd(const struct pp_call *c)
+/* Slices do not make queries, keys and values again: if they are there, this is
+ * I, and the next slice has put gradients in the place of what it read. */
+static void heads_fwd(const struct pp_call *c, bool again)
 {
-    const struct pp_delta_shape s = shape(c);
+    struct pp_delta_shape s = shape(c);
     const struct pp_delta_weights w = weights(c);
+    s.before = before(c);
+    s.behind = again ? NULL : behind(c);
     PP_RUN(c, delta->fwd, c->s[PP_S_GATED], c->s[PP_S_ATTN], c->s[PP_S_QKV_RAW],
            &w, &s, c->scratch);
 }
@@ -56,7 +82,7 @@ static void delta_inner(const struct pp_call *c, enum pp_recompute parts)
         pp_product_fwd(c, &in, c->T, c->s[PP_S_QKV_RAW],
                        pp_layer_gather(c, c->s[PP_S_NORM1]), NULL);
     if (parts & PP_AGAIN_ATTENTION)
-        heads_fwd(c);
+        heads_fwd(c, !(parts & PP_AGAIN_QKV));
 }
 
 static void delta_last(const struct pp_call *c, void *y, const void *residual)
@@ -68,8 +94,15 @@ static void delta_last(const struct pp_call *c, void *y, const void *residual)
 static void delta_bwd_input(const struct pp_call *c, const void *dy)
 {
     const struct pp_product in = product(c), out = output(c);
-    const struct pp_delta_shape s = shape(c);
+    struct pp_delta_shape s = shape(c);
     const struct pp_delta_weights w = weights(c);
+    s.before = before(c);
+    s.behind = behind(c);
+    /* Nothing here reads what the slice before passes. */
+    if (passed(c) && !s.before)
+        pp_call_erase(c, passed(c),
+                      pp_unit_states(&c->env->shard, c->l->unit,
+                                     c->k->accumulator_bytes));
     void *dgated = c->scratch;
     pp_join_bwd_input(c, &out, dgated, dy, c->s[PP_S_GATED]);
     PP_RUN(c, delta->bwd_input, c->s[PP_S_DQKV], c->s[PP_S_DQK_NORM],
@@ -81,8 +114,9 @@ static void delta_bwd_input(const struct pp_call *c, const void *dy)
 static void delta_bwd_weight(const struct pp_call *c)
 {
     const struct pp_product in = product(c), out = output(c);
-    const struct pp_delta_shape s = shape(c);
+    struct pp_delta_shape s = shape(c);
     const struct pp_delta_weights w = weights(c);
+    s.behind = behind(c);
     const struct pp_delta_gradients g = {
         c->g[PP_P_DELTA_CONV], c->g[PP_P_DELTA_DT], c->g[PP_P_DELTA_LOG],
         c->g[PP_P_DELTA_NORM]};
