@@ -21,7 +21,7 @@ extern "C" const struct pp_kernels PP_CUDA(kernels) = {
     .head_logits = PP_CUDA_HEAD_LOGITS,
     .head_rows = PP_CUDA_HEAD_ROWS,
     .experts = &expert_kernels,
-    .delta = NULL,
+    .delta = &PP_CUDA(delta_kernels),
 #define PP_ENTRY(name, type) .name = PP_CUDA(name),
     PP_ALL_KERNELS(PP_ENTRY)
 #undef PP_ENTRY

@@ -49,6 +49,7 @@ typedef __nv_bfloat16 elem;
 extern "C" {
 PP_ALL_KERNELS(PP_DECLARE)
 PP_EXPERT_KERNELS(PP_DECLARE)
+extern const struct pp_delta_kernels PP_CUDA(delta_kernels);
 }
 #undef PP_DECLARE
 

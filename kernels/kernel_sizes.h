@@ -120,6 +120,22 @@ static inline size_t pp_delta_scratch(size_t DK, size_t DV)
     return (PP_DELTA_ROWS + 3) * DK * DV + 16 * (DK + DV);
 }
 
+/* Return the same on a GPU, in floats: all value heads share key heads in
+ * parallel. */
+static inline size_t pp_delta_cuda_scratch(size_t NK, size_t NV, size_t DK,
+                                           size_t DV)
+{
+    return ((PP_DELTA_ROWS + 2) * NK + NV) * DK * DV + 4;
+}
+
+static inline double pp_delta_cuda_row_scratch(size_t NK, size_t NV, size_t DK,
+                                               size_t DV)
+{
+    size_t CH = 2 * NK * DK + NV * DV;
+    return (double)(2 * CH + 2 * NK + 2 * NV + NV * DV + DV) +
+           (double)(NK * DK * DV) / (double)PP_DELTA_ROWS;
+}
+
 /* Returns the elements of what a part of a sequence passes to the next. */
 static inline size_t pp_delta_passes(size_t NK, size_t NV, size_t DK, size_t DV,
                                      size_t taps)

@@ -566,7 +566,7 @@ struct pp_kernels {
      * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
     const struct pp_expert_kernels *experts;
-    const struct pp_delta_kernels *delta; /* NULL: the backend has none */
+    const struct pp_delta_kernels *delta;
 
 #define PP_MEMBER(name, type) type *name;
     PP_ALL_KERNELS(PP_MEMBER)

@@ -26,27 +26,17 @@ static void write_accepted(struct pp_json_writer *w,
     pp_json_end(w);
 }
 
-/* Reports whether a GPU trains a model, too: it has no linear attention. */
-static bool trains_on_cuda(const struct pp_config_model *m)
-{
-    for (int a = 0; a < PP_N_ARCHITECTURES; a++)
-        if (m->families >> a & 1 &&
-            pp_family_of((enum pp_architecture)a)->names->layer[PP_P_DELTA_QKV])
-            return false;
-    return true;
-}
-
 /* Writes the members of a model but for "refused". */
 static void write_model(struct pp_json_writer *w, const char *model_type,
-                        const char *architecture, bool cpu, bool cuda)
+                        const char *architecture, bool trains)
 {
     pp_json_object(w, NULL, PP_JSON_BROKEN);
     pp_json_string(w, "model_type", model_type);
     pp_json_string(w, "architecture", architecture);
     pp_json_bool(w, "plans", true);
     pp_json_object(w, "trains", PP_JSON_INLINE);
-    pp_json_bool(w, "cpu", cpu);
-    pp_json_bool(w, "cuda", cuda);
+    pp_json_bool(w, "cpu", trains);
+    pp_json_bool(w, "cuda", trains);
     pp_json_end(w);
     pp_json_array(w, "refused", PP_JSON_BROKEN);
 }
@@ -68,7 +58,7 @@ static void write_json(FILE *f)
     struct pp_config_model m;
     pp_json_array(&w, NULL, PP_JSON_BROKEN);
     for (size_t i = 0; pp_config_model(i, &m); i++) {
-        write_model(&w, m.model_type, m.architecture, true, trains_on_cuda(&m));
+        write_model(&w, m.model_type, m.architecture, true);
         for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
             char key[PP_RULE_KEY_TEXT];
             if (!(r->families & m.families))
@@ -85,8 +75,7 @@ static void write_json(FILE *f)
     for (; planned->model_type; planned++) {
         if (!planned->architecture || is_trained(planned))
             continue;
-        write_model(&w, planned->model_type, planned->architecture, false,
-                    false);
+        write_model(&w, planned->model_type, planned->architecture, false);
         pp_json_end(&w);
         pp_json_end(&w);
     }
@@ -125,8 +114,7 @@ static void print_table(FILE *f)
     struct pp_config_model m;
     fprintf(f, "%-21s %-46s %s\n", "model_type", "architecture", "trains");
     for (size_t i = 0; pp_config_model(i, &m); i++)
-        fprintf(f, "%-21s %-46s %s\n", m.model_type, m.architecture,
-                trains_on_cuda(&m) ? "cpu, cuda" : "cpu");
+        fprintf(f, "%-21s %-46s cpu, cuda\n", m.model_type, m.architecture);
     for (const struct pp_outline_family *p = pp_outline_families; p->model_type;
          p++)
         if (!is_trained(p))

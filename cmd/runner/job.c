@@ -117,17 +117,6 @@ static int choose_exact(struct runner *p)
     return 0;
 }
 
-/* Refuses a model whose parts the device lacks. */
-static int check_parts(const struct runner *p)
-{
-    return p->model.delta.key_heads && !p->job.kernels->delta
-               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                         "/model/architecture: '%s' has linear attention, "
-                         "which --device cuda lacks; run it with --device cpu",
-                         p->manifest.model.architecture)
-               : 0;
-}
-
 /* Refuses a reward model for what needs words, and the other way round. */
 static int check_head(const struct runner *p)
 {
@@ -465,8 +454,7 @@ int runner_prepare(struct runner *p, const char *manifest)
     if (runner_read_manifest(p, &manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
-        check_router(p) || check_parts(p) || check_head(p) ||
-        check_reference(p))
+        check_router(p) || check_head(p) || check_reference(p))
         return pp_fail_at(err, "%s: ", manifest);
     runner_choose_dtype(p);
     say_dropout(p, p->manifest.model.source, &p->model);

@@ -103,6 +103,27 @@ size_t pp_unit_states(const struct pp_shard *s, struct pp_unit_id u,
                   : 0;
 }
 
+/* Returns the bytes that linear attention has for each row: the gradients of
+ * its outputs, then the scratch of its kernels. Sets the bytes that it has
+ * once.
+ */
+static double delta_room(const struct pp_shard *s, const struct pp_backend *b,
+                         size_t *once)
+{
+    const struct pp_delta d = pp_shard_delta(s);
+    size_t NK = d.key_heads, NV = d.value_heads, DK = d.key_dim,
+           DV = d.value_dim, e = b->element_bytes;
+    double row = (double)(e * NV * DV);
+    if (b->is_host) {
+        *once = e * pp_delta_scratch(DK, DV);
+        row += (double)e * pp_delta_row_scratch(DK, DV);
+    } else {
+        *once = sizeof(float) * pp_delta_cuda_scratch(NK, NV, DK, DV);
+        row += sizeof(float) * pp_delta_cuda_row_scratch(NK, NV, DK, DV);
+    }
+    return (double)pp_shard_row_ranks(s) * row;
+}
+
 /* The MLP and attention use the same memory, one after the other, for the
  * tokens of all tensor-parallel ranks. */
 static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
@@ -113,15 +134,12 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     size_t width = pp_model_v_dim(m), e = b->element_bytes;
     size_t tp = pp_shard_row_ranks(s), heads = pp_shard_heads(s);
     size_t kv_heads = pp_shard_kv_heads(s);
-    const struct pp_delta *d = &m->delta;
-    bool linear = pp_layer_set_has(&d->layers, u.layer);
-    double states = pp_delta_row_scratch(d->key_dim, d->value_dim);
-    double room =
-        linear ? (double)(d->value_heads * d->value_dim) + (double)tp * states
-               : (double)(tp * pp_attention_room(s));
-    w->token += fmax((double)mlp_scratch(s, u, b), room * (double)e);
-    if (linear)
-        w->fixed += e * pp_delta_scratch(d->key_dim, d->value_dim);
+    bool linear = pp_layer_set_has(&m->delta.layers, u.layer);
+    size_t once = 0;
+    double room = linear ? delta_room(s, b, &once)
+                         : (double)(tp * pp_attention_room(s) * e);
+    w->token += fmax((double)mlp_scratch(s, u, b), room);
+    w->fixed += once;
     w->keys = linear ? 0 : tp * kv_heads * (m->head_dim + width) * e;
     w->states = pp_unit_states(s, u, b->accumulator_bytes);
     if (pp_layer_set_has(&m->moe.layers, u.layer))

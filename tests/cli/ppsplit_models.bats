@@ -206,9 +206,7 @@ rules() {
     # Both forms have the same rules.
     diff <(jq -r '[.[].refused[].key] | unique[]' models.json) \
         <(rules models | cut -d'|' -f1 | LC_ALL=C sort -u)
-    # Linear attention is trained on CPUs alone.
-    jq -e 'all(.[]; .plans and ((.trains.cpu == .trains.cuda) !=
-            (.model_type | test("^qwen3_(5|next)")))) and
+    jq -e 'all(.[]; .plans and .trains.cpu == .trains.cuda) and
         (map(select(.trains.cpu | not)) | all(.refused == [])) and
         (map(select(.model_type == "gpt2")) | length) == 1 and
         any(.[]; .architecture == "Qwen2VLForConditionalGeneration")' models.json

@@ -517,10 +517,16 @@ END
     done
 }
 
-@test "linear attention is refused on a device" {
-    plan=$SRCDIR/tests/golden/families/qwen3_5_text/model
-    ppsplit -q -p 1 "$plan" | ppsched -q -s 1f1b -m 3 >linear.json
-    run -2 --separate-stderr "$EMULATED" -q --data packed --device cuda \
-        --steps 1 linear.json
-    [[ $stderr == *"has linear attention, which --device cuda lacks"* ]]
+@test "linear attention: the CPU's gradients, on ranks and in slices" {
+    golden one.json families/qwen3_next 1
+    golden two.json families/qwen3_next 2
+    cpu host one.json --optimizer sgd
+    gpu one one.json --optimizer sgd
+    near 1e-4 one host
+    gpu ranks two.json --optimizer sgd
+    same ranks one
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/families/qwen3_next/model" |
+        ppsched -q -s seq1f1b --slices 3 -m 3 >slices.json
+    gpu slices slices.json --optimizer sgd
+    near 1e-4 slices host
 }

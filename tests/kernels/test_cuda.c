@@ -10,6 +10,7 @@
 #include "cuda_attention.h"
 #include "cuda_call.h"
 #include "cuda_capacity.h"
+#include "cuda_delta.h"
 #include "cuda_ends.h"
 #include "cuda_positions.h"
 
@@ -504,6 +505,8 @@ static void compare_table(const struct pp_kernels *k, char **only)
     compare_ends(&c);
     if (wanted(&c, "experts"))
         compare_mixtures(&c);
+    if (wanted(&c, "delta"))
+        compare_deltas(&c);
     if (wanted(&c, "attention"))
         compare_attention_cases(&c);
     else if (wanted(&c, "warpgroups"))
