@@ -30,19 +30,19 @@
     }
 
 /* Peaks are from data sheets: NVIDIA A100 (2021), H100 and H200 (2024), DGX
- * B200 and B300, GB200, H20, L40S (2023), RTX PRO 6000 Blackwell; AMD Instinct
- * MI300X, MI325X and MI355X. Peaks of products with sparsity are halved. Memory
- * is what nvidia-smi shows, or the data sheet for AMD, less a reserve. Copies
- * reach what the Azure AI benchmarking guide measured on A100, H100 and H200
- * and SimuMax on B200, .79 to .87 and .67 of the data sheet; B300 and GB200 are
- * taken for a B200, the others for .85. Links of a node are the bandwidth of
- * rings in published runs of nccl-tests (NVIDIA nccl issues 212, 1374, 1442,
- * 1639; Azure AI benchmarking guide; S. Bekman, "Machine Learning
- * Engineering"), and a card of 400 Gbit/s reaches 48 GB/s. The share is that of
- * products in training: SimuMax's medians of 183 shapes on an A100 and of 514
- * on a B200, .718 and .485, over what its shapes take of it; B300 and GB200
- * have as much of their best product as a B200, AMD the best product that
- * Bekman found; the others are assumed. */
+ * B200 and B300, GB200, GB300, H20, L40S (2023), RTX PRO 6000 Blackwell; AMD
+ * Instinct MI300X, MI325X and MI355X. Peaks of products with sparsity are
+ * halved. Memory is what nvidia-smi shows, or the data sheet for AMD and GB300,
+ * less a reserve. Copies reach what the Azure AI benchmarking guide measured on
+ * A100, H100 and H200 and SimuMax on B200, .79 to .87 and .67 of the data
+ * sheet; B300, GB200 and GB300 are taken for a B200, the others for .85. Links
+ * of a node are the bandwidth of rings in published runs of nccl-tests (NVIDIA
+ * nccl issues 212, 1374, 1442, 1639; Azure AI benchmarking guide; S. Bekman,
+ * "Machine Learning Engineering"), and a card of 400 Gbit/s reaches 48 GB/s.
+ * The share is that of products in training: SimuMax's medians of 183 shapes on
+ * an A100 and of 514 on a B200, .718 and .485, over what its shapes take of it;
+ * B300, GB200 and GB300 have as much of their best product as a B200, AMD the
+ * best product that Bekman found; the others are assumed. */
 const struct pp_machine pp_machines[] = {
     GPU("a100", 312, 19.5, 9.7, .78, 81920, 1.61, 8, 230, NVLINK, 24),
     GPU("a100-40", 312, 19.5, 9.7, .78, 40960, 1.23, 8, 230, NVLINK, 24),
@@ -54,6 +54,7 @@ const struct pp_machine pp_machines[] = {
     GPU("b200", 2250, 75, 37, .53, 183359, 5.36, 8, 675, NVLINK5, 48),
     GPU("b300", 2250, 75, 1.2, .54, 275040, 5.36, 8, 675, NVLINK5, 96),
     GPU("gb200", 2500, 80, 40, .5, 189471, 5.36, 72, 680, NVLINK5, 48),
+    GPU("gb300", 2500, 80, 1.3, .5, 266075, 5.36, 72, 680, NVLINK5, 96),
     GPU("l40s", 362, 91.6, 1.4, .65, 46068, .73, 8, 28, PCIE, 24),
     GPU("rtx-pro-6000", 504, 125, 1.9, .65, 97887, 1.36, 8, 28, PCIE, 24),
     GPU("mi300x", 1307.4, 163.4, 81.7, .514, 196608, 4.5, 8, 313, NVLINK, 48),
