@@ -262,8 +262,10 @@ use-precision-aware-optimizer|exp-avg(-sq)?-dtype bf16|main-grads-dtype bf16)" |
 stop_after() {
     ppmesh --gpus 128 --gpu h100 --global-batch 128 --seq-len 2048 \
         --plans 100000 deep.json >plan.json 2>notes &
-    until [ "$(ps -o cputimes= -p $!)" -ge "$1" ]; do
+    local used=0
+    while [ "${used:-$1}" -lt "$1" ]; do
         sleep 0.2
+        used=$(ps -o cputimes= -p $! || true)
     done
     kill -TERM $!
     wait $!
