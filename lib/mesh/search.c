@@ -24,14 +24,17 @@ struct mesh_candidate {
 };
 
 /* A candidate that is still to be bounded by kinds, or with one of its shapes
- * and a mode of recomputation, PP_N_RECOMPUTES for any modes of stages. */
+ * and a mode of recomputation: PP_N_RECOMPUTES for any modes of stages, UNKNOWN
+ * if the paths of the shape are still to bound it in each. */
+enum { UNKNOWN = -1 };
 struct node {
     size_t candidate;
     struct pp_mesh_shape *shape; /* NULL: any */
     int mode;
     double bound, estimate;
-    bool learnt; /* the estimate is by what such plans took */
-    bool stands; /* without recomputation, for any modes too while it fits */
+    double longer; /* the factor of the estimate by what such plans took; 0:
+                      none yet */
+    bool stands;   /* without recomputation, for any modes too while it fits */
 };
 
 /* Plans of a kind on so many rows, with a mode: the least step of them over
@@ -55,6 +58,7 @@ struct mesh_search {
     struct pp_machine unlinked; /* the machine with free messages */
     struct pp_mesh_classes classes;
     struct pp_mesh_unit *units; /* scratch, per class */
+    size_t described;           /* the candidate whose units these are */
     struct {
         struct mesh_candidate *items;
         size_t n, capacity;
@@ -75,6 +79,7 @@ struct mesh_search {
         size_t n, capacity;
     } taken;
     double best;
+    double longer;   /* the least that plans took, over their estimates */
     double resolved; /* least bound of what was planned */
     double nearest;  /* least need of what does not fit */
 };
@@ -226,6 +231,15 @@ static bool is_before(const void *ctx, uint32_t a, uint32_t b)
     return a < b;
 }
 
+static bool is_lower(const void *ctx, uint32_t a, uint32_t b)
+{
+    const struct mesh_search *x = ctx;
+    const struct node *p = &x->nodes.items[a], *q = &x->nodes.items[b];
+    if (p->bound < q->bound || p->bound > q->bound)
+        return p->bound < q->bound;
+    return a < b;
+}
+
 static void add_node(struct mesh_search *x, struct node n)
 {
     PP_VEC_PUSH(&x->nodes, n);
@@ -248,8 +262,8 @@ static double quickest_message(const struct pp_split_request *q, double bytes)
     return isinf(least) ? 0 : least;
 }
 
-static struct pp_mesh_bound bound_of(const struct mesh_search *x,
-                                     const struct pp_split_request *q)
+static struct pp_mesh_bound bound_by_units(const struct mesh_search *x,
+                                           const struct pp_split_request *q)
 {
     return (struct pp_mesh_bound){
         .classes = &x->classes,
@@ -258,32 +272,46 @@ static struct pp_mesh_bound bound_of(const struct mesh_search *x,
             q->memory_bytes ? (double)q->memory_bytes * (1 + 1e-9) : INFINITY};
 }
 
-/* Adds a shape of a candidate with each mode that may be better than what was
- * found. Any modes of stages are not tried if none probably do as well without
- * recomputation, whose node then has the bound of both. */
-static void add_shape(struct mesh_search *x, const struct node *of,
-                      struct pp_mesh_shape *shape,
-                      const struct pp_mesh_bound *b)
+/* Returns what bounds a candidate, with its units. */
+static struct pp_mesh_bound bound_of(struct mesh_search *x, size_t candidate)
+{
+    const struct pp_split_request q =
+        request_of(x, &x->candidates.items[candidate]);
+    if (x->described != candidate)
+        pp_mesh_units(&x->classes, &q, x->units);
+    x->described = candidate;
+    struct pp_mesh_bound b = bound_by_units(x, &q);
+    b.message = quickest_message(&q, x->units[x->classes.main].output);
+    return b;
+}
+
+/* Bounds a shape of a candidate by its paths in each mode that may be better
+ * than what was found. Any modes of stages are not tried if none probably do as
+ * well without recomputation, whose node then has the bound of both. */
+static void expand_shape(struct mesh_search *x, struct node of)
 {
     int only = x->p->fixed.recompute;
-    struct pp_mesh_least any = pp_mesh_shape_least(shape, b, PP_N_RECOMPUTES);
+    const struct pp_mesh_bound b = bound_of(x, of.candidate);
+    struct pp_mesh_least any =
+        pp_mesh_shape_least(of.shape, &b, PP_N_RECOMPUTES);
     if (any.bound >= longest(x))
         return;
     for (int mode = 0; mode <= PP_N_RECOMPUTES; mode++) {
         if ((only >= 0 && mode != only) || !has_mode(x, mode))
             continue;
-        struct pp_mesh_least l =
-            mode == PP_N_RECOMPUTES ? any : pp_mesh_shape_least(shape, b, mode);
+        struct pp_mesh_least l = mode == PP_N_RECOMPUTES
+                                     ? any
+                                     : pp_mesh_shape_least(of.shape, &b, mode);
         bool enough = only < 0 && has_mode(x, PP_N_RECOMPUTES) && mode == 0 &&
                       l.estimate <= any.estimate * (1 + 1e-3);
         if (enough)
             l.bound = fmin(l.bound, any.bound);
-        const struct node n = {of->candidate,
-                               shape,
+        const struct node n = {of.candidate,
+                               of.shape,
                                mode,
-                               fmax(of->bound, l.bound),
-                               fmax(of->bound, l.estimate),
-                               false,
+                               fmax(of.bound, l.bound),
+                               fmax(of.estimate, l.estimate),
+                               0,
                                enough};
         x->found->n_bounds++;
         if (isfinite(n.bound) && n.bound < longest(x))
@@ -311,19 +339,32 @@ static bool is_tried(const struct mesh_search *x, const struct pp_kind *k,
            (pp > 1 || !strcmp(k->name, "1f1b"));
 }
 
+/* Adds a shape of a candidate, bounded by its memory. */
+static void add_shape(struct mesh_search *x, const struct node *of,
+                      struct pp_mesh_shape *shape,
+                      const struct pp_mesh_bound *b)
+{
+    int only = x->p->fixed.recompute;
+    struct pp_mesh_least l =
+        pp_mesh_shape_held(shape, b, only < 0 ? PP_N_RECOMPUTES : only);
+    const struct node n = {of->candidate, shape, UNKNOWN,
+                           fmax(of->bound, l.bound),
+                           fmax(of->estimate, l.estimate)};
+    if (isfinite(n.bound) && n.bound < longest(x))
+        add_node(x, n);
+}
+
 /* Bounds a candidate by each kind. */
 static void expand(struct mesh_search *x, struct node n)
 {
-    const struct mesh_candidate *c = &x->candidates.items[n.candidate];
-    const struct pp_split_request q = request_of(x, c);
-    pp_mesh_units(&x->classes, &q, x->units);
-    struct pp_mesh_bound b = bound_of(x, &q);
-    b.message = quickest_message(&q, x->units[x->classes.main].output);
+    const struct pp_split_request q =
+        request_of(x, &x->candidates.items[n.candidate]);
+    const struct pp_mesh_bound b = bound_of(x, n.candidate);
     for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
         struct pp_mesh_shape like = {.kind = *k,
-                                     .n_ranks = c->mesh.pp,
+                                     .n_ranks = q.shard.mesh.pp,
                                      .n_microbatches = (int)q.n_microbatches};
-        while (is_tried(x, *k, c->mesh.pp) && next_place(x, &like)) {
+        while (is_tried(x, *k, q.shard.mesh.pp) && next_place(x, &like)) {
             if (is_fixed(x->p->fixed.chunks, like.n_chunks))
                 continue;
             struct pp_mesh_shape *shape = find_shape(x, &like);
@@ -369,19 +410,26 @@ static void add_bound(struct mesh_search *x, const struct mesh_candidate *c,
     add_point(x, &p);
 }
 
-/* Adds a candidate if its bound is finite. */
-static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
-                          bool *fits)
+/* Bounds a candidate. */
+static struct pp_mesh_least least_of(struct mesh_search *x,
+                                     const struct mesh_candidate *c)
 {
     const struct pp_split_request q = request_of(x, c);
     pp_mesh_units(&x->classes, &q, x->units);
-    const struct pp_mesh_bound b = bound_of(x, &q);
+    x->described = SIZE_MAX;
+    const struct pp_mesh_bound b = bound_by_units(x, &q);
     struct pp_mesh_least least =
         pp_mesh_least(c->mesh.pp, (int)q.n_microbatches, &b);
-    *fits = isfinite(least.bound);
     if (x->p->points && !c->ordered)
         add_bound(x, c, (int)q.n_microbatches, b, least.bound);
-    if (!*fits || least.bound >= longest(x))
+    return least;
+}
+
+/* Adds a candidate if its bound is low enough. */
+static void add_candidate(struct mesh_search *x, const struct mesh_candidate *c,
+                          struct pp_mesh_least least)
+{
+    if (least.bound >= longest(x))
         return;
     PP_VEC_PUSH(&x->candidates, *c);
     add_node(x, (struct node){x->candidates.n - 1, NULL, 0, least.bound,
@@ -411,6 +459,10 @@ static void plan_row(struct pp_split_request *q, struct pp_arena *a,
     pp_split_plan_finish(&plan);
 }
 
+/* Estimates may be too short by SHORT, and differ by EQUAL from equal ones. */
+#define SHORT 1.01
+#define EQUAL 1.001
+
 /* Returns what plans like a node's took, or NULL. */
 static struct taken *taken_by(const struct mesh_search *x, const struct node *n)
 {
@@ -423,11 +475,16 @@ static struct taken *taken_by(const struct mesh_search *x, const struct node *n)
     return NULL;
 }
 
-static void learn(struct mesh_search *x, const struct node *n, double longer)
+/* Learns from the step of a node's plan, which is infinite if it does not fit.
+ */
+static void learn(struct mesh_search *x, const struct node *n, double step)
 {
     struct taken *t = taken_by(x, n);
+    double estimate = n->estimate / (n->longer > 0 ? n->longer : 1);
+    double longer = fmin(step / estimate, 2);
     const struct taken first = {n->shape->kind, n->shape->n_ranks, n->mode,
                                 longer};
+    x->longer = fmin(x->longer, step / estimate);
     if (t)
         t->longer = fmin(t->longer, longer);
     else
@@ -439,13 +496,23 @@ static void learn(struct mesh_search *x, const struct node *n, double longer)
 static bool postpone(struct mesh_search *x, uint32_t at)
 {
     struct node *n = &x->nodes.items[at];
-    const struct taken *t = n->learnt ? NULL : taken_by(x, n);
+    const struct taken *t = n->longer > 0 ? NULL : taken_by(x, n);
     if (!t || t->longer <= 1)
         return false;
-    n->learnt = true;
-    n->estimate *= t->longer;
+    n->longer = t->longer;
+    n->estimate *= n->longer;
     pp_heap_push(&x->heap, at);
     return true;
+}
+
+/* Reports whether a plan of a node is likely to be no longer than a step. It
+ * may be estimated as much too long as every plan so far was, or too short by a
+ * little. */
+static bool is_promising(const struct mesh_search *x, const struct node *n,
+                         double step)
+{
+    bool learnt = n->longer > 0 || isinf(x->longer);
+    return n->estimate * (learnt ? 1 : fmin(x->longer, SHORT)) < step * EQUAL;
 }
 
 /* Keeps a plan that does not fit if it needs less than all others. */
@@ -494,7 +561,7 @@ static void plan_node(struct mesh_search *x, const struct node *n)
                                         .need = row.need,
                                         .fits = row.fits};
     add_point(x, &point);
-    learn(x, n, row.fits ? row.step / n->estimate : 2);
+    learn(x, n, row.fits ? row.step : INFINITY);
     row.least = least;
     if (row.fits) {
         x->resolved = fmin(x->resolved, least);
@@ -624,7 +691,9 @@ static enum pp_mesh_refusal add_microbatches(struct mesh_search *x,
             if (each % b || is_fixed(f->micro_batch, b))
                 continue;
             const struct mesh_candidate c = {mesh, b, false};
-            add_candidate(x, &c, &fit);
+            struct pp_mesh_least least = least_of(x, &c);
+            add_candidate(x, &c, least);
+            fit = isfinite(least.bound);
             why = fit ? PP_N_MESH_REFUSALS : why;
         }
     }
@@ -763,24 +832,41 @@ static void expand_orders(struct mesh_search *x, struct mesh_candidate c)
     size_t start = x->candidates.n;
     c.ordered = true;
     for (c.mesh.order = first; c.mesh.order <= last; c.mesh.order++) {
-        bool fits, known = first < last && !is_new_order(c.mesh);
-        size_t n = x->candidates.n;
-        if (known || !is_taken(x, &c.mesh))
+        if ((first < last && !is_new_order(c.mesh)) || !is_taken(x, &c.mesh))
             continue;
-        add_candidate(x, &c, &fits);
-        for (size_t i = start; i < n && n < x->candidates.n; i++) {
-            struct node *is = &x->nodes.items[x->nodes.n - 1],
-                        *was = is - (n - i);
-            const struct pp_mesh *m = &x->candidates.items[i].mesh;
-            if (same(is->bound, was->bound) &&
-                same_levels(x->p->request->machine, message_stride(m),
-                            message_stride(&c.mesh)))
-                is->bound = INFINITY; /* it is never visited */
+        struct pp_mesh_least least = least_of(x, &c);
+        bool known = false;
+        for (size_t i = start, n = x->candidates.n; i < n; i++) {
+            const struct node *was = &x->nodes.items[x->nodes.n - (n - i)];
+            known |= same(least.bound, was->bound) &&
+                     same_levels(x->p->request->machine,
+                                 message_stride(&x->candidates.items[i].mesh),
+                                 message_stride(&c.mesh));
         }
+        if (!known)
+            add_candidate(x, &c, least);
     }
 }
 
 /* --- the search --- */
+
+/* Reports whether a node has the bound of one mode. */
+static bool is_closed(const struct node *n)
+{
+    return n->shape && n->mode != UNKNOWN;
+}
+
+/* Replaces a node by nodes with closer bounds. */
+static void open_node(struct mesh_search *x, struct node n)
+{
+    const struct mesh_candidate c = x->candidates.items[n.candidate];
+    if (n.shape)
+        expand_shape(x, n);
+    else if (c.ordered)
+        expand(x, n);
+    else
+        expand_orders(x, c);
+}
 
 /* A row is poor if another plan of its mesh is estimated to be shorter by this
  * share: it stands in the table for all of them. */
@@ -793,8 +879,8 @@ static bool is_wanted(const struct mesh_search *x, const struct node *n,
 {
     const struct pp_split_row *row =
         row_of(x, &x->candidates.items[n->candidate].mesh);
-    double least = x->p->promising && !again ? n->estimate : n->bound;
-    return least < x->best ||
+    return (x->p->promising ? is_promising(x, n, x->best)
+                            : n->bound < x->best) ||
            (!again && (!row || n->estimate < row->step * (1 - POOR)));
 }
 
@@ -806,45 +892,56 @@ static void visit(struct mesh_search *x, bool again)
            x->found->n_plans < p->n_plans) {
         uint32_t at = pp_heap_pop(&x->heap);
         const struct node n = x->nodes.items[at];
-        if (n.bound >= longest(x) || (n.shape && postpone(x, at)))
+        bool closed = is_closed(&n);
+        if (n.bound >= longest(x) || (closed && postpone(x, at)))
             continue;
-        if (p->promising && !again && n.shape && n.estimate >= longest(x)) {
+        if (p->promising && closed && !is_promising(x, &n, longest(x))) {
             pp_heap_push(&x->heap, at);
             return;
         }
-        const struct mesh_candidate c = x->candidates.items[n.candidate];
         if (!is_wanted(x, &n, again))
             PP_VEC_PUSH(&x->aside, at);
-        else if (!n.shape && !c.ordered)
-            expand_orders(x, c);
-        else if (n.shape)
+        else if (closed)
             plan_node(x, &n);
         else
-            expand(x, n);
+            open_node(x, n);
         if (p->progress)
             x->found->stopped |= p->progress(p->ctx, x->found->n_meshes,
                                              x->found->n_plans, x->best);
     }
 }
 
-/* Visits the most promising nodes, and then all others that may give the best
- * row. */
+/* Visits the most promising nodes, and then, unless only these are asked for,
+ * all others that may give the best row. */
 static void visit_twice(struct mesh_search *x)
 {
-    for (int again = 0; again <= 1; again++) {
+    for (int again = 0; again <= !x->p->promising; again++) {
         visit(x, again);
         while (x->aside.n > 0)
             pp_heap_push(&x->heap, x->aside.items[--x->aside.n]);
     }
 }
 
-/* Sets the bound: the least of what was planned and what was not. */
+/* Sets the bound: the least of what was planned and what was not. What has the
+ * least bound is bounded closer until its paths are. */
 static void set_bound(struct mesh_search *x)
 {
-    double least = fmin(x->best, x->resolved);
-    for (size_t i = 0; i < x->heap.n; i++)
-        least = fmin(least, x->nodes.items[x->heap.items[i]].bound);
-    x->found->bound = isfinite(least) ? least : 0;
+    size_t n = x->heap.n;
+    x->found->bound = fmin(x->best, x->resolved);
+    x->heap.before = is_lower;
+    for (x->heap.n = 0; x->heap.n < n;)
+        pp_heap_push(&x->heap, x->heap.items[x->heap.n]);
+    while (x->heap.n > 0) {
+        const struct node of = x->nodes.items[pp_heap_pop(&x->heap)];
+        if (is_closed(&of) || x->found->stopped ||
+            of.bound >= x->found->bound) {
+            x->found->bound = fmin(x->found->bound, of.bound);
+            break;
+        }
+        open_node(x, of);
+    }
+    if (isinf(x->found->bound))
+        x->found->bound = 0;
 }
 
 void pp_mesh_search(const struct pp_mesh_problem *p,
@@ -854,8 +951,10 @@ void pp_mesh_search(const struct pp_mesh_problem *p,
                             .trainer = pp_split_trainer(p->request),
                             .found = found,
                             .best = INFINITY,
+                            .longer = INFINITY,
                             .resolved = INFINITY,
-                            .nearest = INFINITY};
+                            .nearest = INFINITY,
+                            .described = SIZE_MAX};
     struct pp_split_request one = *p->request;
     one.shard.mesh = (struct pp_mesh){1, 1, 1, 1, 1};
     one.microbatch.tokens = one.microbatch.seq_len;

@@ -52,7 +52,7 @@ struct pp_mesh_problem {
     size_t n_rows;  /* meshes to find, the best ones; >= 1 */
     size_t n_plans; /* the most that are planned exactly */
     bool points;    /* also keep all meshes and plans for a picture */
-    bool promising; /* first plans whose estimate is below these rows */
+    bool promising; /* plan only what is estimated to be among these rows */
     /* Called now and then; returns whether to stop with the best so far. May be
      * NULL. */
     bool (*progress)(void *ctx, size_t n_meshes, size_t n_plans, double best);

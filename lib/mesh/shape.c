@@ -744,28 +744,60 @@ static double detour(const struct pp_mesh_shape *shape,
     return best;
 }
 
+/* Starts the division of units over the ranks of a shape. */
+static struct layer_division divide(const struct pp_mesh_shape *x,
+                                    const struct pp_mesh_bound *b, int mode,
+                                    struct rank *ranks)
+{
+    bool any = mode == PP_N_RECOMPUTES;
+    return (struct layer_division){.b = b,
+                                   .ranks = ranks,
+                                   .n_ranks = x->n_ranks,
+                                   .m = x->n_microbatches,
+                                   .first_mode = any ? 0 : mode,
+                                   .last_mode =
+                                       any ? PP_N_RECOMPUTES - 1 : mode,
+                                   .workspaces = x->pairs ? 2 : 1};
+}
+
+/* Returns the mean work of a rank. */
+static double mean_work(const struct pp_mesh_shape *x,
+                        const struct class_sums *s)
+{
+    return s->work / x->n_ranks * (1 - 1e-9);
+}
+
+/* Returns the seconds of collectives that are estimated to be in a step: the
+ * backward of a microbatch hides as much as it takes, but not the first layer
+ * and what is before it. */
+static double collectives(const struct pp_mesh_shape *x,
+                          const struct pp_mesh_bound *b,
+                          const struct class_sums *s)
+{
+    return s->step / x->n_ranks + fmax((s->beside - s->backward) / x->n_ranks,
+                                       b->units[b->classes->first].beside +
+                                           b->units[b->classes->main].beside);
+}
+
+struct pp_mesh_least pp_mesh_shape_held(const struct pp_mesh_shape *x,
+                                        const struct pp_mesh_bound *b, int mode)
+{
+    struct rank ranks[PP_MESH_MOST_ROWS];
+    struct layer_division d = divide(x, b, mode, ranks);
+    const struct class_sums s = sums_of(b, d.first_mode, d.m);
+    set_ranks(x, &d, false);
+    double bound = held_step(&d, mean_work(x, &s)) + s.update / x->n_ranks;
+    return (struct pp_mesh_least){bound, bound + collectives(x, b, &s)};
+}
+
 struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                          const struct pp_mesh_bound *b,
                                          int mode)
 {
-    bool any = mode == PP_N_RECOMPUTES;
     struct rank ranks[PP_MESH_MOST_ROWS];
-    struct layer_division d = {.b = b,
-                               .ranks = ranks,
-                               .n_ranks = x->n_ranks,
-                               .m = x->n_microbatches,
-                               .first_mode = any ? 0 : mode,
-                               .last_mode = any ? PP_N_RECOMPUTES - 1 : mode,
-                               .workspaces = x->pairs ? 2 : 1};
+    struct layer_division d = divide(x, b, mode, ranks);
     const struct class_sums s = sums_of(b, d.first_mode, d.m);
-    double update = s.update / x->n_ranks;
-    /* Estimated: the backward of a microbatch hides as much as it takes, but
-     * not the first layer and what is before it. */
-    double beside = fmax((s.beside - s.backward) / x->n_ranks,
-                         b->units[b->classes->first].beside +
-                             b->units[b->classes->main].beside);
-    double step = s.step / x->n_ranks + beside;
-    double mean = s.work / x->n_ranks * (1 - 1e-9);
+    double update = s.update / x->n_ranks, mean = mean_work(x, &s);
     set_ranks(x, &d, false);
     double held = held_step(&d, mean);
     if (isinf(held))
@@ -782,5 +814,6 @@ struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
     likely = isinf(likely) ? 2 * held : likely;
     double bound = fmax(path, held) + update;
     return (struct pp_mesh_least){
-        bound, fmax(bound, fmax(path, likely / mean * path) + step + update)};
+        bound, fmax(bound, fmax(path, likely / mean * path) +
+                               collectives(x, b, &s) + update)};
 }

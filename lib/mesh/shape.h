@@ -59,6 +59,11 @@ struct pp_mesh_least pp_mesh_shape_least(struct pp_mesh_shape *x,
                                          const struct pp_mesh_bound *b,
                                          int mode);
 
+/* The same from the memory of ranks alone, which takes less time. */
+struct pp_mesh_least pp_mesh_shape_held(const struct pp_mesh_shape *x,
+                                        const struct pp_mesh_bound *b,
+                                        int mode);
+
 /* The same for every schedule on so many ranks: a rank keeps one microbatch,
  * and never waits. */
 struct pp_mesh_least pp_mesh_least(int n_ranks, int n_microbatches,
