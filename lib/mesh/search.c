@@ -879,23 +879,26 @@ static bool is_wanted(const struct mesh_search *x, const struct node *n,
 {
     const struct pp_split_row *row =
         row_of(x, &x->candidates.items[n->candidate].mesh);
-    return (x->p->promising ? is_promising(x, n, x->best)
-                            : n->bound < x->best) ||
+    return (x->p->promising && !again ? is_promising(x, n, x->best)
+                                      : n->bound < x->best) ||
            (!again && (!row || n->estimate < row->step * (1 - POOR)));
 }
+
+enum { SOME = 8 }; /* estimates of few plans say little */
 
 /* Visits nodes by their estimates, and puts aside what is not wanted. */
 static void visit(struct mesh_search *x, bool again)
 {
     const struct pp_mesh_problem *p = x->p;
-    while (x->heap.n > 0 && !x->found->stopped &&
-           x->found->n_plans < p->n_plans) {
+    size_t most = again && p->promising ? SOME : p->n_plans;
+    while (x->heap.n > 0 && !x->found->stopped && x->found->n_plans < most) {
         uint32_t at = pp_heap_pop(&x->heap);
         const struct node n = x->nodes.items[at];
         bool closed = is_closed(&n);
         if (n.bound >= longest(x) || (closed && postpone(x, at)))
             continue;
-        if (p->promising && closed && !is_promising(x, &n, longest(x))) {
+        if (p->promising && !again && closed &&
+            !is_promising(x, &n, longest(x))) {
             pp_heap_push(&x->heap, at);
             return;
         }
@@ -911,11 +914,11 @@ static void visit(struct mesh_search *x, bool again)
     }
 }
 
-/* Visits the most promising nodes, and then, unless only these are asked for,
- * all others that may give the best row. */
+/* Visits the most promising nodes, and then others that may give the best row:
+ * until there are SOME plans, if only promising ones are asked for. */
 static void visit_twice(struct mesh_search *x)
 {
-    for (int again = 0; again <= !x->p->promising; again++) {
+    for (int again = 0; again <= 1; again++) {
         visit(x, again);
         while (x->aside.n > 0)
             pp_heap_push(&x->heap, x->aside.items[--x->aside.n]);
