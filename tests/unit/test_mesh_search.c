@@ -406,6 +406,25 @@ static size_t least_bytes(struct cluster *x, const struct pp_mesh_problem *p)
     return bytes;
 }
 
+static int early; /* searches that ended before they found the best plan */
+
+/* Counts searches that end early and whose bound is above the least step. */
+static int count_above(struct pp_mesh_problem p, double least)
+{
+    int above = 0;
+    for (int i = 0; i < 10; i++) {
+        struct pp_mesh_found f;
+        p.n_plans = i < 5 ? (size_t)i + 1 : 400;
+        p.n_rows = i < 5 ? 1 : (size_t)i - 4;
+        p.promising = i >= 5;
+        pp_mesh_search(&p, &f);
+        above += f.bound > least * (1 + 1e-9);
+        early += f.n_rows && f.rows[0].step > least * (1 + 1e-9);
+        pp_mesh_found_finish(&f);
+    }
+    return above;
+}
+
 static void test_search(void)
 {
     enum { N = 5 };
@@ -441,9 +460,11 @@ static void test_search(void)
         found += best <= least * (1 + 1e-9) || (isinf(best) && isinf(least));
         gap = fmax(gap, isfinite(best) ? 1 - f.bound / best : 0);
         pp_mesh_found_finish(&f);
+        above += count_above(p, least);
     }
     is_int(above, 0, "no plan is below the bound of the search");
     is_int(found, n, "no plan is shorter than the one that is found");
+    ok(early > 0, "%d searches that end early miss the best", early);
     ok(gap < 0.2, "the largest gap is %.1f %%", 100 * gap);
 }
 
