@@ -428,8 +428,8 @@ static bool next_expert(struct each_expert *i)
     return false;
 }
 
-/* Matrices of experts: one begins of_expert bytes behind the one of the expert
- * before, and of_row bytes behind it for each earlier row. */
+/* Matrices of experts: a matrix begins of_expert bytes behind the matrix of the
+ * expert before, and of_row bytes behind it for each earlier row. */
 struct grouped_matrix {
     char *at;
     size_t of_expert, of_row;

@@ -93,7 +93,7 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 }
 
 /* Measures the bins whose sequences have ranks of their own. The time of a bin
- * is that of its slowest rank: as if all ranks had as much. */
+ * is the time of its slowest rank: as if all ranks had as much. */
 static void measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
                           struct pp_workload *loads)
 {

@@ -43,7 +43,7 @@ struct pp_trainer_exchanges {
     int a2a_input;     /* I exchanges heads so many times as F */
 };
 
-/* Passes over memory: those of the loss over the head's logits, in F and in I;
+/* Passes over memory: of the loss over the head's logits, in F and in I;
  * in the update, beside AdamW's own, over gradients of the parameters that a
  * rank updates, over all gradients that it holds, and over these again if ranks
  * add them up. */

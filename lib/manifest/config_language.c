@@ -7,8 +7,8 @@
 #include "manifest/config_values.h"
 #include "model/parts.h"
 
-/* Returns the model_type that another one stands for: that of a repository with
- * code of its own for a class of transformers. */
+/* Returns the model_type that a name stands for: a repository with code of its
+ * own may give a class of transformers another name. */
 static const char *known_type(const char *text)
 {
     static const char *const aliases[][2] = {{"kimi_k2", "deepseek_v3"}};

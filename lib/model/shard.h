@@ -159,7 +159,7 @@ static inline bool pp_shard_keeps_own_rows(const struct pp_shard *s)
 }
 
 /* Returns the work of experts on the slowest rank of a layer over the mean, at
- * most that of all rows that can come to it. */
+ * most the work of all rows that can come to it. */
 static inline double pp_shard_skew(const struct pp_shard *s, size_t layer)
 {
     bool listed = s->skew && layer < s->model->n_layers;

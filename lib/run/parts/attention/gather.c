@@ -14,10 +14,10 @@
 
 #include "comm/collective.h"
 
-/* The scratch after that of the kernel. Rows have keys and values, or their
+/* The scratch behind the kernel's. Rows have keys and values, or their
  * gradients. */
 struct gathered {
-    size_t own;    /* rows of this rank, those of earlier slices included */
+    size_t own;    /* rows of this rank, also of earlier slices */
     void *by_rank; /* (key_rows) by rank; only for several ranks */
     void *kv;  /* (key_rows) in order of the sequences; then room for sums */
     void *dkv; /* (key_rows) the gradients, likewise */

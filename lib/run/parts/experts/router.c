@@ -173,8 +173,8 @@ static void keep_loads(const struct pp_call *c, struct pp_router_losses *r)
             r->tokens_of);
 }
 
-/* Notes the largest load of an expert in the microbatch, over the mean. loads
- * are those of n parts, in host memory. */
+/* Notes the largest load of an expert in the microbatch, over the mean. Each of
+ * n parts has loads, in host memory. */
 static void note_load(const struct pp_call *c, const void *loads, size_t n)
 {
     const struct pp_moe *m = &c->m->moe;
