@@ -60,10 +60,12 @@ PP_CLONES static void convolve(real *u, const struct delta_head *h,
         u[c] = 0;
     for (size_t j = 0; j < taps; j++) {
         size_t back = taps - 1 - j;
-        const real *x = h->in + (t - back) * h->R + at.column;
-        if (t < back && !first && h->rows)
+        const real *x;
+        if (t >= first + back)
+            x = h->in + (t - back) * h->R + at.column;
+        else if (t < back && !first && h->rows)
             x = h->rows + (t + j) * h->CH + at.channel;
-        else if (t < first + back)
+        else
             continue;
         for (size_t c = 0; c < n; c++)
             u[c] += w[c * taps + j] * x[c];

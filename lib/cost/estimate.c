@@ -2,6 +2,7 @@
 #include "cost/estimate.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "model/edge.h"
 #include "model/precision.h"
@@ -307,6 +308,7 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
 {
     const struct pp_unit_id u = pp_model_unit(x->shard->model, i);
     const struct products p = products_of(x, u);
+    memset(s->elementwise, 0, sizeof s->elementwise);
     set_products(x, u, &p, s);
     if (pp_unit_is_vision(u))
         return;

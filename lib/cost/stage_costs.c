@@ -211,14 +211,16 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
     struct pp_cost sum = {0, 0, 0, 0};
     for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
         const struct pp_plan_unit *u = &c->plan.model->units[i];
-        const double *again = u->modes[s->recompute].recompute_flops;
+        const struct pp_plan_mode *mode = pp_plan_mode(u, s->recompute);
         size_t k = worker_of(c, i);
         double tokens = l.of[k].tokens, pairs = l.of[k].pairs;
         struct pp_cost x =
             pp_cost_of(tokens * u->costs.fwd_flops[0],
                        pairs * u->costs.fwd_flops[1], pp_fqn_is_head(u->fqn));
         x = pp_cost_lacking(x, tokens * u->frozen_flops);
-        x = pp_cost_recompute(x, tokens * again[0], pairs * again[1]);
+        if (mode)
+            x = pp_cost_recompute(x, tokens * mode->recompute_flops[0],
+                                  pairs * mode->recompute_flops[1]);
         sum = pp_cost_sum(sum, pp_cost_in_role(x, u->role));
     }
     return sum;

@@ -400,6 +400,11 @@ in_place() {
         ppsplit -q -p 1 $lora --seq-len 2 "$GOLDEN/llama/model" |
             ppsched -q -s gpipe -m 1 --stats | jq .makespan
     done | jq -se '.[1] / .[0] | . > 0.66 and . < 0.72'
+    # Recomputation adds half of such a step.
+    for again in none full; do
+        ppsplit -q -p 1 --lora rank=1,targets=q_proj --seq-len 2 --recompute $again \
+            "$GOLDEN/llama/model" | ppsched -q -s gpipe -m 1 --stats | jq .makespan
+    done | jq -se '.[1] / .[0] | . > 1.3 and . < 1.5'
 }
 
 @test "adapters that are refused" {
