@@ -145,13 +145,16 @@ static bool has_look(struct pp_rendezvous *j)
 }
 
 /* Aborts after a failure of the watcher. If the cause is that another rank has
- * ended, that rank is known a moment later. */
+ * ended, that rank is known a moment later: also one that is silent, if the
+ * rank that ended has counted its silence a little ahead of this one. */
 static void abort_after_grace(struct pp_rendezvous *j, struct pollfd *at,
                               struct pp_err *failure)
 {
     double until = pp_clock() + GRACE_MS / 1000.0;
-    while (!pp_rendezvous_aborted(j) && !is_closing(j) && pp_clock() < until)
+    while (!pp_rendezvous_aborted(j) && !is_closing(j) && pp_clock() < until) {
         poll_notes(j, at, LOOK_MS);
+        pp_beat_tick(j);
+    }
     if (!pp_rendezvous_aborted(j))
         pp_rendezvous_abort(j, failure->text);
     *failure = (struct pp_err){0};
