@@ -553,6 +553,7 @@ static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
     (void)stream;
     size_t DV = s->DV, CH = pp_delta_channels_of(s), R = pp_delta_row(s),
            sequence = 0;
+    const real *dt = w->dt;
     real *ddt = g->dt, *dlog = g->log, *dweight = g->norm;
     for (size_t t = 0; t < s->N; t++) {
         size_t first = first_row(s, t, &sequence);
@@ -560,8 +561,8 @@ static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
                    *d = (const real *)din + t * R;
         taps_bwd(g->conv, (const real *)du + t * CH, in, s, t, first, t);
         for (size_t v = 0; v < s->NV; v++) {
-            const struct delta_head h = head_of(s, in, w, v, NULL);
-            decay_bwd(&ddt[v], &dlog[v], x[h.at.a], d[h.at.a], h.dt);
+            size_t a = pp_delta_gates(s, v).a;
+            decay_bwd(&ddt[v], &dlog[v], x[a], d[a], (double)dt[v]);
         }
         for (size_t j = 0; j < DV; j++)
             dweight[j] += ((const real *)dnorm)[t * DV + j];
