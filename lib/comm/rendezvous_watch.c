@@ -145,8 +145,8 @@ static bool has_look(struct pp_rendezvous *j)
 }
 
 /* Aborts after a failure of the watcher. If the cause is that another rank has
- * ended, that rank is known a moment later: also one that is silent, if the
- * rank that ended has counted its silence a little ahead of this one. */
+ * ended, that rank is known a moment later: also a silent rank, if the rank
+ * that ended has counted its silence a little ahead of this one. */
 static void abort_after_grace(struct pp_rendezvous *j, struct pollfd *at,
                               struct pp_err *failure)
 {
