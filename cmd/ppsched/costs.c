@@ -270,6 +270,16 @@ static size_t states_of(const struct ppsched *p, int s)
     return sum;
 }
 
+/* Returns the bytes of the host that a microbatch in flight has of a stage. */
+static size_t told_of(const struct ppsched *p, int s)
+{
+    const struct pp_plan_stage *stage = &p->manifest.stages[s];
+    size_t sum = 0;
+    for (size_t i = 0; p->manifest.has_model && i < stage->n_units; i++)
+        sum += p->manifest.model.units[stage->first_unit + i].workspace.told;
+    return sum;
+}
+
 /* Returns the bytes of the whole weights of a stage, if ranks gather them. */
 static size_t gathered_bytes(const struct ppsched *p, int s)
 {
@@ -336,6 +346,7 @@ static struct pp_stage_bytes sizes_of(const struct ppsched *p, int s,
             largest_act_rate(p, s, PP_SAVED_GRAD_W) * r.scale, r.n),
         .grad_keys = grad_keys_of(p, s, r.n),
         .states = states_of(p, s),
+        .told = told_of(p, s),
         .output = ppsched_trainer(p)->keeps_messages
                       ? pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n)
                       : 0,

@@ -184,7 +184,7 @@ double ppsched_slots(const struct ppsched *p, int rank);
 struct ppsched_bytes {
     size_t peak;              /* bytes of buffers that live at once */
     size_t peak_place;        /* action of the peak, in the row */
-    size_t host;              /* bytes of activations on the host */
+    size_t host;              /* bytes of the host */
     struct pp_rank_bytes all; /* all that the rank allocates */
 };
 

@@ -157,7 +157,10 @@ static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
     for (int r = 0; r < n; r++)
         pp_json_uint(w, NULL, pp_rank_arena(&bytes[r].all));
     pp_json_end(w);
-    if (pp_schedule_copies(p->schedule)) {
+    size_t host = 0;
+    for (int r = 0; r < n; r++)
+        host |= bytes[r].host;
+    if (host) {
         pp_json_array(w, "host_bytes", PP_JSON_INLINE);
         for (int r = 0; r < n; r++)
             pp_json_uint(w, NULL, bytes[r].host);

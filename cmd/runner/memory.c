@@ -214,7 +214,7 @@ static void measure_connections(const struct runner *p,
     pp_comm_sets_finish(&sets);
 }
 
-/* Says what offloaded activations and connections take beside the table. */
+/* Says what hosts and connections take beside the table. */
 static void print_beside(const struct runner *p,
                          const struct runner_row_memory *rows)
 {
@@ -232,8 +232,7 @@ static void print_beside(const struct runner *p,
                  text);
     pp_format_short_size(most, text);
     if (most)
-        tool_say(p->tool, TOOL_DETAIL,
-                 "offloaded activations of a rank take up to %s of the host",
+        tool_say(p->tool, TOOL_DETAIL, "a rank takes up to %s of the host",
                  text);
 }
 

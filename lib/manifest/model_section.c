@@ -133,6 +133,8 @@ static const struct pp_doc_field unit_fields[] = {
      .read = pp_read_workspace, .put = put_workspace},
     {"slice_bytes", PP_INTEGER, PP_OPTIONAL, AT(workspace.states), 0,
      PP_MAX_COUNT},
+    {"host_bytes", PP_INTEGER, PP_OPTIONAL, AT(workspace.told), 0,
+     PP_MAX_COUNT},
     {"frozen_flops", PP_REAL, PP_OPTIONAL, AT(frozen_flops), COST},
     {"frozen", PP_OWN, PP_OPTIONAL, AT(role), .read = read_frozen,
      .put = put_frozen},

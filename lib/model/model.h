@@ -515,8 +515,9 @@ struct pp_workspace {
     size_t fixed;     /* once */
     size_t row, rows; /* for a row of logits, and most of these rows */
     size_t keys;      /* keys and values of a row; only slices need them */
-    size_t states;    /* what passes to the next slice, once; likewise. It is in
-                         no workspace */
+    /* Once, in no workspace: */
+    size_t states; /* what passes to the next slice; likewise */
+    size_t told;   /* what F tells the host of a GPU, in its memory */
 };
 
 enum { PP_WORKSPACE_NUMBERS = 5 }; /* of the struct */

@@ -142,11 +142,12 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     w->fixed += once;
     w->keys = linear ? 0 : tp * kv_heads * (m->head_dim + width) * e;
     w->states = pp_unit_states(s, u, b->accumulator_bytes);
-    if (pp_layer_set_has(&m->moe.layers, u.layer))
-        w->fixed += pp_round_up(times(pp_experts_room(s).counts +
-                                          (b->is_host ? 0 : pp_experts_told(s)),
-                                      sizeof(int32_t)),
-                                PP_LINE_BYTES);
+    if (pp_layer_set_has(&m->moe.layers, u.layer)) {
+        w->told = b->is_host ? 0 : times(pp_experts_told(s), sizeof(int32_t));
+        w->fixed += pp_round_up(
+            times(pp_experts_room(s).counts, sizeof(int32_t)) + w->told,
+            PP_LINE_BYTES);
+    }
     if (b->is_host) {
         w->fixed +=
             e * pp_attention_cpu_scratch(heads, kv_heads, m->head_dim, width);
@@ -419,6 +420,7 @@ struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,
         .output = pp_bytes_of_rows(rates->out, rows),
         .grad_keys = times(rates->workspace.keys, rows),
         .states = rates->workspace.states,
+        .told = rates->workspace.told,
         .workspace = pp_workspace_bytes(&rates->workspace, rows, copied)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         bytes.act[k] = pp_bytes_of_rows(rates->act[k], rows);

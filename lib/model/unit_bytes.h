@@ -72,6 +72,7 @@ struct pp_unit_bytes {
     size_t output;
     size_t grad_keys; /* of keys and values; only slices need them */
     size_t states;    /* what passes to the next slice; likewise */
+    size_t told;      /* what F tells the host of a GPU */
     size_t workspace; /* of an action; a rank shares the largest */
 };
 struct pp_unit_bytes pp_unit_bytes(const struct pp_unit_rates *rates,

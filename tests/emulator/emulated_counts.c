@@ -11,8 +11,8 @@
 static atomic_ullong sums[PP_N_WORK];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static const char *const names[] = {"kernels",  "copies",     "bytes",
-                                    "messages", "operations", "waits"};
+static const char *const names[] = {"kernels",    "copies", "bytes", "messages",
+                                    "operations", "waits",  "locked"};
 
 static void write_sums(void)
 {

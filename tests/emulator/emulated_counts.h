@@ -13,6 +13,7 @@ enum pp_emulated_work {
     PP_WORK_MESSAGES,   /* of NCCL, at each end */
     PP_WORK_OPERATIONS, /* of NCCL: a message, or a group of them */
     PP_WORK_HOST_WAITS, /* calls that return when work is done */
+    PP_WORK_LOCKED,     /* bytes of the host that are page-locked */
     PP_N_WORK
 };
 

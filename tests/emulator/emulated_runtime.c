@@ -141,6 +141,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
     (void)flags;
     *p = require_memory(malloc(bytes));
     *l = (struct locked){all_locked, *p, bytes};
+    pp_emulated_count(PP_WORK_LOCKED, bytes);
     pthread_mutex_lock(&lock);
     l->next = all_locked;
     all_locked = l;

@@ -100,6 +100,26 @@ gpt-oss 1f1b 2 -p 2 --tp 2 --ep 2
 END
 }
 
+@test "the host keeps rows of experts for microbatches in flight, as planned" {
+    local kind
+    for kind in gpipe 1f1b; do
+        plan $kind.json deepseek-v2 $kind 4 -p 2 --dp 2 --ep 2 --device cuda
+        "$EMULATED" --print-memory --device cuda --data packed $kind.json |
+            jq '[.[] | .host * 2] | add' >host.$kind
+        ppsched --stats $kind.json |
+            jq -e --argjson host "$(cat host.$kind)" \
+                '[.host_bytes[] * 2] | add == $host'
+        PP_EMULATED_COUNTS=counts gpu $kind $kind.json --optimizer sgd
+        sed -n 's/^locked //p' counts >locked.$kind
+    done
+    same gpipe 1f1b
+    # Queues and sums have the same page-locked memory in both.
+    echo "$(cat host.gpipe host.1f1b locked.gpipe locked.1f1b)"
+    [ $(($(cat host.gpipe) - $(cat host.1f1b))) -gt 0 ]
+    [ $(($(cat host.gpipe) - $(cat host.1f1b))) -eq \
+        $(($(cat locked.gpipe) - $(cat locked.1f1b))) ]
+}
+
 # zero FILE PATTERN: sets tensors of a safetensors file to 0.
 zero() {
     local n

@@ -98,7 +98,7 @@ offloads() {
     run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 1 \
         --offload-dir none
     [ "$status" -eq 3 ]
-    [[ $stderr == 'pprun: none: a rank needs '*' for offloaded activations: No such file or directory' ]]
+    [[ $stderr == 'pprun: none: a rank needs '*' of the host: No such file or directory' ]]
 }
 
 @test "a profile has the time of copies, made for it or those of the plan" {

@@ -78,8 +78,9 @@ struct pp_exec {
     const struct pp_schedule *schedule;
     struct pp_memory memory;
     unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
-    unsigned char *host; /* borrowed; of memory.host_bytes, for activations that
-                            leave; or NULL */
+    unsigned char *host;  /* borrowed; of memory.host_bytes or more, for
+                             activations that leave, and what layers of experts
+                             tell the host; or NULL */
     struct pp_host_copies *copies; /* or NULL */
     size_t room;           /* tokens of the largest microbatch of the plan */
     size_t generated_room; /* the same of a generator's */

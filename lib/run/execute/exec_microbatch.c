@@ -3,6 +3,7 @@
  * rank, and what kernels read of it. */
 #include "run/execute/exec_impl.h"
 
+#include <assert.h>
 #include <string.h>
 
 static uint64_t place_of(const struct pp_pass *p, struct pp_action a)
@@ -221,9 +222,9 @@ int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
         return -1;
     view_before(e, a);
     attach_pass(e, on, &part, host);
-    if (e->trains)
-        host->of.experts.number =
-            (size_t)a.microbatch * (size_t)part.slices.n + (size_t)a.slice;
+    const struct pp_buffer *told = pp_exec_find(e, PP_BUF_TOLD, a.stage, a, -1);
+    assert((told ? told->bytes : 0) == on->stages[a.stage].told_bytes);
+    host->of.experts.told = told ? e->host + told->offset : NULL;
     return pp_batch_send(&on->batch, host, mb, err) ||
                    pp_image_batches_send(on->images, mb, err) ||
                    pp_generated_send(&on->generated, mb, err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* host_arena - memory of the host for offloaded activations. */
+/* host_arena - memory of the host for offloaded activations, and for what GPUs
+ * tell their hosts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,9 +16,8 @@ static int fail_dir(const char *dir, size_t bytes, int why, struct pp_err *err)
 {
     char size[32];
     pp_format_size(bytes, size);
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "%s: a rank needs %s for offloaded activations: %s", dir,
-                   size, strerror(why));
+    return pp_fail(err, PP_EXIT_SYSTEM, "%s: a rank needs %s of the host: %s",
+                   dir, size, strerror(why));
 }
 
 /* Maps a file without a name, all of whose blocks are allocated. */
@@ -59,8 +59,7 @@ int pp_host_arena_open(struct pp_host_arena *h, struct pp_device *d,
         return 0;
     pp_format_size(bytes, size);
     return pp_fail(err, PP_EXIT_SYSTEM,
-                   "out of memory: offloaded activations need %s of the host",
-                   size);
+                   "out of memory: a rank needs %s of the host", size);
 }
 
 void pp_host_arena_close(struct pp_host_arena *h)

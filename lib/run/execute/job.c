@@ -204,6 +204,7 @@ static void set_sizes(const struct pp_job *j, const struct pp_shard *own, int s,
         pp_stage_bytes_add(out, bytes.act, bytes.grad_keys, bytes.states,
                            bytes.workspace);
         out->weights += gathered_bytes(j, g->stages[s].row, i);
+        out->told += bytes.told;
     }
     out->output = pp_bytes_of_rows(pp_stage_edges_rate(own, u->first, u->n) *
                                        (double)b.element_bytes,
@@ -432,7 +433,7 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int row,
         pp_rank_set_arena(&m->bytes, plan.arena_bytes, plan.message_bytes,
                           plan.workspace_bytes);
     m->slots = m->slots ? m->slots : plan.peak_slots;
-    m->host += plan.host_bytes; /* of training alone */
+    m->host = plan.host_bytes > m->host ? plan.host_bytes : m->host;
     pp_memory_finish(&plan);
     free(sizes);
     return rc;

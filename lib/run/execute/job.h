@@ -298,7 +298,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);
  * that of the device's libraries. */
 struct pp_rank_memory {
     struct pp_rank_bytes bytes;
-    size_t host; /* beside them: for offloaded activations */
+    size_t host; /* beside them, in memory of the host */
     int slots;
 };
 

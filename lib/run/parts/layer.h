@@ -44,11 +44,10 @@ struct pp_layer {
     struct pp_adapter adapters[PP_N_ADAPTED];
     size_t n_adapters;
     size_t states; /* bytes of the layers before it in PP_SAVED_STATES */
-    void *load; /* (experts) accumulated type; in a step that trains F adds the
-                   tokens of each expert; or NULL */
-    int32_t *told; /* (microbatches and slices of a pass, pp_experts_told) of a
-                      layer of experts on a GPU, in host memory: F leaves there
-                      what I and W need of its routing; or NULL */
+    void *load;  /* (experts) accumulated type; in a step that trains F adds the
+                    tokens of each expert; or NULL */
+    size_t told; /* likewise in mb->experts.told, where F of a layer of experts
+                    on a GPU leaves what I and W need of its routing */
 };
 
 /* Returns how attention reaches the keys of other slices, or of the

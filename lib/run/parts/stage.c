@@ -111,6 +111,9 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     l->states = s->states_bytes;
     s->states_bytes +=
         pp_unit_states(&l->env->shard, l->unit, types.accumulator_bytes);
+    l->told = s->told_bytes;
+    if (l->tensor[PP_P_ROUTER] && !pp_env_is_host(l->env))
+        s->told_bytes += pp_experts_told(&l->env->shard) * sizeof(int32_t);
     s->edges[i] = edge_of(s->env->shard.model, unit);
     s->edges[i + 1] = edge_of(s->env->shard.model, unit + 1);
     if (l->rows >= PP_ROWS_FEATURES)

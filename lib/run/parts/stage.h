@@ -47,6 +47,7 @@ struct pp_stage {
     const struct pp_layer *projectors[PP_MAX_ENCODERS]; /* here, or NULL */
     bool holds[PP_MAX_ENCODERS];                        /* see pp_stage_holds */
     size_t states_bytes;       /* of its layers in PP_SAVED_STATES */
+    size_t told_bytes;         /* of its layers in mb->experts.told */
     size_t gathered_row_bytes; /* 0: one rank (unit_bytes.h) */
     bool input_grad;
     struct pp_layer_times *layer_times; /* borrowed; NULL: not recorded */

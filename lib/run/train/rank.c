@@ -86,44 +86,6 @@ static void close_reader(const struct pp_env *env)
     r->device->ops->close(r->device);
 }
 
-/* Gives the layers of experts of an engine their parts of r->told. Returns the
- * number of its integers. */
-static size_t set_told(const struct pp_rank *r, struct pp_engine *e)
-{
-    const struct pp_graph *g = r->worker.graph;
-    size_t n = pp_experts_told(&r->env.shard), used = 0;
-    n *= (size_t)r->job->schedule->n_microbatches * (size_t)g->slices.n;
-    for (int s = 0; s < g->n_stages; s++)
-        for (size_t i = 0; i < e->stages[s].n_layers; i++) {
-            struct pp_layer *l = &e->stages[s].layers[i];
-            if (!l->tensor[PP_P_ROUTER])
-                continue;
-            l->told = r->told ? r->told + used : NULL;
-            used += n;
-        }
-    return used;
-}
-
-/* Makes the memory in which the hosts of GPUs keep what layers of experts told
- * them. */
-static int make_told(struct pp_rank *r, struct pp_err *err)
-{
-    struct pp_device *d = r->env.device;
-    size_t n = r->env.expert_counts ? set_told(r, &r->worker.engine) : 0;
-    if (n == 0)
-        return 0;
-    r->told = d->ops->alloc_host(d, n * sizeof *r->told);
-    if (!r->told)
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "out of memory: rows of experts need %zu bytes of the "
-                       "host",
-                       n * sizeof *r->told);
-    set_told(r, &r->worker.engine);
-    if (r->beside.device)
-        set_told(r, &r->worker.overlap);
-    return 0;
-}
-
 /* Opens the second engine, for the forward of overlap pairs. */
 static int make_overlap(struct pp_rank *r, const struct pp_table_counts *c,
                         struct pp_err *err)
@@ -155,7 +117,7 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                    c.positions, err)))
         return -1;
     return pp_engine_init(&w->engine, j, &r->env, &c, err) ||
-                   make_overlap(r, &c, err) || make_told(r, err)
+                   make_overlap(r, &c, err)
                ? -1
                : 0;
 }
@@ -292,11 +254,11 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
     r->arena = pp_device_alloc(r->env.device, pp_rank_arena(&r->memory.bytes),
                                1, "activations and messages", err);
     r->train.arena = r->forward.arena = r->arena;
-    size_t host = r->train.memory.host_bytes;
-    if (!r->arena || (host && pp_host_arena_open(&r->host, r->env.device, host,
-                                                 j->offload_dir, err)))
+    if (!r->arena || (r->memory.host &&
+                      pp_host_arena_open(&r->host, r->env.device,
+                                         r->memory.host, j->offload_dir, err)))
         return -1;
-    r->train.host = r->host.at;
+    r->train.host = r->forward.host = r->host.at;
     return 0;
 }
 
@@ -562,8 +524,6 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, generator->rope_sin);
     if (r->host_sums && r->host_sums != r->losses)
         r->env.device->ops->free_host(r->env.device, r->host_sums);
-    if (r->told)
-        r->env.device->ops->free_host(r->env.device, r->told);
     pp_device_free(r->env.device, r->losses);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);

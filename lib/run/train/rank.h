@@ -38,8 +38,7 @@ struct pp_rank {
     /* (pp_table_sums) on the device: losses of the microbatches of a step, the
      * loss of another head, sums of squares; and the host's copy. */
     double *losses, *other_loss, *squares;
-    int32_t *told;     /* pp_layer.told of all layers with experts, or NULL */
-    double *host_sums; /* losses itself, if the device is the host */
+    double *host_sums;           /* losses itself, if the device is the host */
     struct pp_metadata metadata; /* of train, if the job wants it */
     uint64_t *hashes;            /* (ranks) of it, or NULL */
     /* (1 + ranks, stages, PP_DIGEST_N): this rank's, then all ranks'; or

@@ -78,6 +78,14 @@ static void touch_host(struct touches *t)
           pp_round_up(b->act_i, PP_LINE_BYTES) + b->act_w);
 }
 
+/* Touches what a forward told the host. */
+static void touch_told(struct touches *t)
+{
+    size_t bytes = sizes_of(t, t->action.stage)->told;
+    if (bytes)
+        touch(t, PP_BUF_TOLD, t->action.stage, -1, bytes);
+}
+
 /* Returns the bytes that stage `at` has of the output of stage `from`, and of
  * its gradient. */
 static size_t input_bytes(const struct touches *t, int at, int from)
@@ -131,6 +139,7 @@ static void touch_forward(struct touches *t)
     touch_earlier(t);
     touch_states(t, true);
     touch_host(t);
+    touch_told(t);
     if (n->n_outputs > 0)
         touch(t, PP_BUF_OUTPUT, s, -1, b->output);
     for (int i = 0; i < n->n_inputs; i++) {
@@ -194,8 +203,10 @@ static void touch_backward(struct touches *t)
         touch(t, PP_BUF_GRAD_LAYER, s, -1, sizes_of(t, s)->grad_layer);
     else if (consumes || t->action.op == PP_W)
         touch(t, PP_BUF_GRAD_W, s, -1, sizes_of(t, s)->grad_w);
-    if (ends)
+    if (ends) {
         touch_act(t, PP_BUF_ACT_W, sizes_of(t, s)->act_w);
+        touch_told(t);
+    }
 }
 
 /* Activations live up to their OFFLOAD, and from their RELOAD on. */
@@ -519,7 +530,7 @@ void pp_memory_buffers(const struct pp_schedule *s, int row,
     free(t.where);
     m->buffers = fold_touches(t.at, t.n, &m->n);
     free(t.at);
-    for (; m->n > 0 && m->buffers[m->n - 1].kind == PP_BUF_HOST; m->n--)
+    for (; m->n > 0 && m->buffers[m->n - 1].kind >= PP_BUF_HOST; m->n--)
         m->n_host++;
 }
 

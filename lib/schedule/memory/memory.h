@@ -47,6 +47,8 @@ enum pp_buffer_kind {
     PP_BUF_HOST, /* offloaded activations, in an arena of their own on the host,
                     from F to the first backward: PP_BUF_ACT_I in whole cache
                     lines, then PP_BUF_ACT_W */
+    PP_BUF_TOLD, /* what F told the host, in the same arena: lives as
+                    PP_BUF_ACT_W, which may leave */
     PP_N_BUFFER_KINDS
 };
 
@@ -66,6 +68,7 @@ struct pp_stage_bytes {
     size_t grad_layer; /* the largest grad_w of a unit */
     size_t grad_keys;  /* 0 without slices */
     size_t states;     /* likewise */
+    size_t told;       /* bytes of the host, of a stage with experts on a GPU */
     size_t workspace;  /* within an action; one per rank */
     size_t weights;    /* gathered by UNSHARD; 0: they are always whole */
     size_t input;      /* taken over a bridge; 0: what the inputs put out */
@@ -106,7 +109,7 @@ struct pp_memory {
     size_t peak_bytes;      /* largest sum of live buffers, rings included */
     size_t peak_place;      /* position in the row that first reaches it */
     size_t message_bytes;   /* of messages there, in whole cache lines */
-    size_t host_bytes;      /* of the arena on the host; 0 without OFFLOADs */
+    size_t host_bytes;      /* of the arena on the host */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
     int peak_slots;                         /* the same as pp_row_slots */
 };

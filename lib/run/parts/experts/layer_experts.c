@@ -85,7 +85,7 @@ static struct experts experts_of(const struct pp_call *c)
     if (!pp_env_is_host(c->env)) {
         size_t n = pp_experts_told(s);
         e.told = pp_told_at(c, c->scratch);
-        e.here = pp_told_at(c, c->l->told + c->mb->experts.number * n);
+        e.here = pp_told_at(c, c->mb->experts.told + c->l->told);
         e.dispatch.counts = e.told.counts;
         e.dispatch.all = e.here.counts;
         room.counts += n;

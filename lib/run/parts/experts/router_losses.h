@@ -53,7 +53,8 @@ struct pp_expert_choices {
     int (*chosen)(void *ctx, size_t layer, const struct pp_routing *r,
                   struct pp_err *err);
     void *ctx;
-    size_t number;  /* of the microbatch, or its slice, in a pass that trains */
+    unsigned char *told; /* what layers of experts on a GPU told the host, in
+                            its memory; or NULL */
     double *rounds; /* the most in which rows go to the experts of a layer; or
                        NULL */
     struct pp_router_losses *router; /* of a step that trains; or NULL. Slices
