@@ -29,7 +29,7 @@ static int check_options(struct split_job *j)
 {
     static const char *const allowed[] = {"combine", "edge",    "output",
                                           "quiet",   "verbose", NULL};
-    for (const struct tool_option *o = split_options; o->name || o->group;
+    for (const struct tool_option *o = j->p.t.options; o->name || o->group;
          o++) {
         size_t i = 0;
         while (o->name && allowed[i] && strcmp(o->name, allowed[i]))

@@ -285,8 +285,6 @@ int pp_scan_string(struct pp_scan *s, struct pp_arena *a, const char **out,
      * NUL. */
     size_t n = 0, size = string_limit(s) - s->at;
     char *p = pp_arena_alloc(a, size, 1);
-    if (!p)
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", s->name);
     if (pp_scan_text(s, p, size - 1, &n, err))
         return -1;
     if (memchr(p, '\0', n))

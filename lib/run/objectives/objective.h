@@ -10,6 +10,7 @@
 #ifndef PP_RUN_OBJECTIVES_OBJECTIVE_H
 #define PP_RUN_OBJECTIVES_OBJECTIVE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,8 +80,8 @@ struct pp_objective {
                    double *metrics, double *dx);
 };
 
-extern const struct pp_objective pp_objective_dpo, pp_objective_grpo,
-    pp_objective_reward;
+extern const struct pp_objective pp_objective_sft, pp_objective_dpo,
+    pp_objective_grpo, pp_objective_distill, pp_objective_reward;
 extern const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES];
 
 static inline unsigned pp_column_bit(enum pp_column c)
@@ -112,8 +113,19 @@ void pp_objective_sum(const struct pp_objective_options *o,
                       struct pp_sequence_sums *sums);
 
 /* Combines a metric of a microbatch with that of the earlier ones. */
-double pp_metric_combine(enum pp_combine how, double a, double b);
+static inline double pp_metric_combine(enum pp_combine how, double a, double b)
+{
+    return how == PP_COMBINE_MIN   ? fmin(a, b)
+           : how == PP_COMBINE_MAX ? fmax(a, b)
+                                   : a + b;
+}
+
 /* Returns the value that changes nothing. */
-double pp_metric_neutral(enum pp_combine how);
+static inline double pp_metric_neutral(enum pp_combine how)
+{
+    return how == PP_COMBINE_MIN   ? HUGE_VAL
+           : how == PP_COMBINE_MAX ? -HUGE_VAL
+                                   : 0;
+}
 
 #endif

@@ -67,14 +67,12 @@ static void add_ranks(const struct pp_rank *r, const double *all, size_t n,
 }
 
 /* Gives the units of the profile their loads. */
-static int fill_units(const struct pp_model *m, double *sum,
-                      struct pp_record *record, struct pp_err *err)
+static void fill_units(const struct pp_model *m, double *sum,
+                       struct pp_record *record)
 {
     struct pp_profile *p = &record->profile;
     struct pp_expert_loads *loads =
         pp_arena_alloc(&record->arena, n_expert_layers(m), sizeof *loads);
-    if (!loads)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     place_loads(m, sum, loads);
     for (size_t i = 0; i < p->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
@@ -83,7 +81,6 @@ static int fill_units(const struct pp_model *m, double *sum,
             p->units[i].experts =
                 loads[pp_layer_set_before(&m->moe.layers, u.layer)];
     }
-    return 0;
 }
 
 int pp_rank_gather_loads(struct pp_rank *r, struct pp_record *record,
@@ -95,16 +92,13 @@ int pp_rank_gather_loads(struct pp_rank *r, struct pp_record *record,
     size_t n = n_expert_layers(m) * layer_values(m);
     double *all = pp_rank_gather(r, r->load_values, n, err);
     double *sum = pp_arena_alloc(&record->arena, n, sizeof *sum);
-    int rc = !all  ? -1
-             : sum ? 0
-                   : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (rc == 0) {
-        add_ranks(r, all, n, sum);
-        rc = fill_units(m, sum, record, err);
-    }
+    if (!all)
+        return -1;
+    add_ranks(r, all, n, sum);
+    fill_units(m, sum, record);
     free(all);
     const struct pp_mesh *x = &pp_layout_language(&r->env.layout)->mesh;
     record->profile.expert_ranks = (size_t)x->ep;
     record->profile.expert_group = pp_expert_group(x);
-    return rc;
+    return 0;
 }

@@ -7,60 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/num.h"
 #include "run/train/rank.h"
-
-int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
-                   struct pp_sim *sim, struct pp_err *err)
-{
-    const struct pp_schedule *s = r->schedule;
-    double busy = 0;
-    *sim = (struct pp_sim){.n_rows = s->graph->n_rows};
-    sim->rows = calloc((size_t)sim->n_rows, sizeof *sim->rows);
-    if (!sim->rows)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int k = 0; k < sim->n_rows; k++) {
-        const double(*at)[2] = pp_record_spans(r, k, step, pass);
-        const struct pp_row *row = &s->rows[k];
-        struct pp_sim_row *rank = &sim->rows[k];
-        rank->n = row->n;
-        rank->spans = calloc(row->n + 1, sizeof *rank->spans);
-        if (!rank->spans)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        for (size_t i = 0; i < row->n; i++) {
-            rank->spans[i] = (struct pp_span){
-                row->actions[i], at[i][0] - origin, at[i][1] - origin};
-            sim->n_messages += pp_is_send(row->actions[i].op);
-            if (pp_is_compute(row->actions[i].op))
-                sim->makespan = fmax(sim->makespan, rank->spans[i].end);
-        }
-        rank->busy = pp_sim_busy(rank);
-        busy += rank->busy;
-    }
-    if (sim->makespan > 0)
-        sim->bubble = 1 - busy / (sim->n_rows * sim->makespan);
-    return 0;
-}
-
-double *pp_rank_gather(struct pp_rank *r, const double *mine, size_t n,
-                       struct pp_err *err)
-{
-    size_t all, bytes;
-    if (pp_mul(n, (size_t)r->env.comm->size, &all, err) ||
-        pp_mul(all, sizeof *mine, &bytes, err))
-        return NULL;
-    double *to = malloc(bytes);
-    if (!to) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        return NULL;
-    }
-    if (r->env.comm->ops->allgather(r->env.comm, mine, to, n * sizeof *mine,
-                                    err)) {
-        free(to);
-        return NULL;
-    }
-    return to;
-}
 
 /* Gathers n doubles of one rank for each row, its first. */
 static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
@@ -210,24 +157,21 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
     int skip = record->n_steps - record->n_profiled;
     struct pp_unit_fit *mine = calloc(n, sizeof *mine), *all = NULL;
     char name[PP_FQN_TEXT];
-    int rc = mine ? pp_fit_layers(r, skip, mine, err)
-                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (!rc)
+    if (!mine)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (!pp_fit_layers(r, skip, mine, err))
         all = (void *)pp_rank_gather(r, (const double *)mine, n * width, err);
     free(mine);
     if (!all)
         return -1;
     p->n_units = n;
     p->units = pp_arena_alloc(&record->arena, n, sizeof *p->units);
-    for (size_t i = 0; p->units && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         pp_model_fqn(m, pp_model_unit(m, i), name);
         p->units[i].fqn = pp_arena_strdup(&record->arena, name);
-        rc |= !p->units[i].fqn;
         add_fits(all, n, r->env.comm->size, i, &p->units[i], &record->alike);
     }
     free(all);
-    if (!p->units || rc)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return pp_fit_messages(r, record, skip, p, err) ||
                    pp_fit_step(r, record, skip, p, err) ||
                    pp_fit_copies(r, record, skip, p, err) ||

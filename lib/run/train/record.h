@@ -45,8 +45,8 @@ static inline const double *pp_record_marks(const struct pp_record *r, int rank,
     return r->marks[rank * r->n_steps + step];
 }
 
-/* Fills *sim with a recorded pass, like the simulator does, in seconds from
- * origin. Finish it with pp_sim_finish. */
+/* Fills the spans of *sim with a recorded pass, in seconds from origin. Finish
+ * it with pp_sim_finish. */
 int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
                    struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
 

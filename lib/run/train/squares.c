@@ -76,6 +76,14 @@ static int queue(struct pp_rank *r, const struct pp_parameter *t, const void *x,
     return 0;
 }
 
+int pp_rank_read_sums(struct pp_rank *r, size_t n, struct pp_err *err)
+{
+    return pp_device_read(r->env.device, r->losses, n * sizeof *r->losses,
+                          r->host_sums, err)
+               ? 0
+               : -1;
+}
+
 /* Returns n sums in host memory, or NULL with *err filled. The losses in front
  * of them come with them: in a step the host waits for a GPU only here. */
 static const double *fetch(struct pp_rank *r, size_t n, struct pp_err *err)

@@ -6,8 +6,11 @@
  * has to the tree of ranks, without zeros. Rank 0 adds them up in the order of
  * the ranks, and the sums go back through the tree. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/num.h"
 #include "comm/tree.h"
 #include "run/train/squares.h"
 
@@ -68,14 +71,6 @@ int pp_rank_clear_losses(struct pp_rank *r, size_t n, struct pp_err *err)
     return d->ops->zero(d, r->losses, n * sizeof *r->losses, err);
 }
 
-int pp_rank_read_sums(struct pp_rank *r, size_t n, struct pp_err *err)
-{
-    return pp_device_read(r->env.device, r->losses, n * sizeof *r->losses,
-                          r->host_sums, err)
-               ? 0
-               : -1;
-}
-
 int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
                    struct pp_err *err)
 {
@@ -90,6 +85,21 @@ int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
                                      err)
                ? -1
                : 0;
+}
+
+double *pp_rank_gather(struct pp_rank *r, const double *mine, size_t n,
+                       struct pp_err *err)
+{
+    size_t all;
+    if (pp_mul(n, (size_t)r->env.comm->size, &all, err))
+        return NULL;
+    double *to = pp_try_calloc(all, sizeof *mine, err);
+    if (to && r->env.comm->ops->allgather(r->env.comm, mine, to,
+                                          n * sizeof *mine, err)) {
+        free(to);
+        return NULL;
+    }
+    return to;
 }
 
 int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,

@@ -144,8 +144,9 @@ static bool emit_others(struct pp_schedule *s)
     return all;
 }
 
-int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,
-                  const struct pp_kind_options *o, struct pp_err *err)
+/* Emits the rows of a kind that runs a chain, and the rows beside the chain. */
+static int emit_chain(const struct pp_kind *k, struct pp_schedule *s,
+                      const struct pp_kind_options *o, struct pp_err *err)
 {
     struct pp_arena a = {0};
     struct core c = {.graph = {.tied = {-1, -1}}};
@@ -165,4 +166,10 @@ int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,
                          "branches, and so do 1f1b, eager-1f1b, zb-h1 and "
                          "zb-h2 if each rank is passed once",
                          s->kind, stage);
+}
+
+int pp_emit_whole(const struct pp_kind *k, struct pp_schedule *s,
+                  const struct pp_kind_options *o, struct pp_err *err)
+{
+    return k->chain ? emit_chain(k, s, o, err) : k->emit(s, o, err);
 }

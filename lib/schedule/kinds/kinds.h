@@ -39,11 +39,6 @@ int pp_emit_slices(const struct pp_kind *k, struct pp_schedule *s,
                    const struct pp_kind_options *o,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Emits the rows of a kind that runs a chain, and the rows beside the chain. */
-int pp_emit_chain(const struct pp_kind *k, struct pp_schedule *s,
-                  const struct pp_kind_options *o,
-                  struct pp_err *err) PP_MUST_USE;
-
 /* Fails unless the chain has two stages per rank in a V. */
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 

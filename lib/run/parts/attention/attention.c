@@ -247,26 +247,6 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
                           : &exchange_here;
 }
 
-struct pp_lse_rows pp_lse_rows(const struct pp_call *c)
-{
-    const struct pp_group *g = &c->env->context.group;
-    size_t heads = pp_shard_heads(&c->env->shard);
-    if (c->env->exchange != &pp_exchange_heads)
-        return (struct pp_lse_rows){c->T, 0, heads};
-    heads /= (size_t)g->n;
-    return (struct pp_lse_rows){c->mb->keys.n, (size_t)g->index * heads, heads};
-}
-
-void pp_sinks_bwd_input(const struct pp_call *c, const void *dattn,
-                        const void *attn, size_t ld)
-{
-    struct pp_lse_rows r = pp_lse_rows(c);
-    if (c->w[PP_P_SINKS])
-        PP_RUN(c, experts->sinks_bwd_input, c->s[PP_S_DSINKS], dattn, attn,
-               c->s[PP_S_LSE], pp_at(c, c->w[PP_P_SINKS], r.first), r.n,
-               r.heads, pp_model_v_dim(c->m), ld);
-}
-
 static void sinks_bwd_weight(const struct pp_call *c)
 {
     struct pp_lse_rows r = pp_lse_rows(c);

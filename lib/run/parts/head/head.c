@@ -81,18 +81,6 @@ static struct pp_head_block block_at(const struct pp_call *c,
         .room_bytes = h->dx_bytes};
 }
 
-struct pp_head_block pp_head_part(const struct pp_call *c,
-                                  const struct pp_head_block *h, size_t i,
-                                  size_t most)
-{
-    struct pp_head_block part = *h;
-    part.at = h->at + i;
-    part.n = h->n - i < most ? h->n - i : most;
-    part.logits = pp_at(c, h->logits, i * pp_head_words(c));
-    part.lse = pp_statistic_at(c, h->lse, i);
-    return part;
-}
-
 /* Reports whether what ranks exchange of a block's rows fits in the room for
  * the gradient of its rows: two statistics of each rank for every row. */
 static bool merges_apart(const struct pp_call *c)
@@ -101,39 +89,12 @@ static bool merges_apart(const struct pp_call *c)
            c->C * c->k->element_bytes;
 }
 
-size_t pp_head_words(const struct pp_call *c)
-{
-    return c->l->n_words ? c->l->n_words : pp_shard_outputs(&c->env->shard);
-}
-
-size_t pp_head_ranks(const struct pp_call *c)
-{
-    return c->m->scores ? 1 : pp_env_tp(c->env);
-}
-
-struct pp_head_span pp_head_span(const struct pp_call *c, size_t rank)
-{
-    if (pp_head_ranks(c) == 1)
-        return (struct pp_head_span){0, pp_head_words(c)};
-    struct pp_tensor_piece p =
-        pp_tensor_piece(c->l->words, pp_head_ranks(c), rank);
-    return (struct pp_head_span){p.offset[0] / p.cols, p.rows};
-}
-
 /* Returns the scored rows whose gradients this rank makes. Tensor-parallel
  * ranks all have the weight of a score, so that the first one makes them. */
 static size_t rows_with_gradients(const struct pp_call *c)
 {
     bool makes = !c->m->scores || c->env->tensor.group.index == 0;
     return makes ? c->mb->scored.n : 0;
-}
-
-/* Logits are divided by the temperature before the cap: it is divided, too. */
-double pp_head_cap(const struct pp_call *c)
-{
-    double temperature =
-        c->mb->loss.temperature > 0 ? c->mb->loss.temperature : 1;
-    return c->m->scores ? 0 : c->m->logit_cap / temperature;
 }
 
 /* Multiplies n rows by the scale of the logits, and divides them by the
