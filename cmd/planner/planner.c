@@ -89,8 +89,8 @@ static int read_outline(struct planner *p, const struct pp_err *why)
                                       t->dtype == PP_DTYPE_I64 ||
                                           t->dtype == PP_DTYPE_I32};
     }
-    int rc = pp_outline_read(p->source, shapes, n, why, &p->arena, &p->model,
-                             &p->t.err);
+    int rc = pp_outline_read(p->source, shapes, n, !p->text_only, why,
+                             &p->arena, &p->model, &p->t.err);
     pp_tensors_close(tensors);
     if (rc)
         return rc;

@@ -19,6 +19,7 @@ struct planner {
     int64_t seq_len;
     const struct pp_precision *precision;
     bool mtp;
+    bool text_only; /* leave encoders out that pprun does not train */
     const char *moe_layer_freq;
     struct pp_mesh mesh;
     const char *trainer_name;

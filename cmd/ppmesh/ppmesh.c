@@ -456,7 +456,8 @@ static int run(struct mesh_job *j, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct mesh_job j = {
-        .split = {.t = {.name = "ppmesh",
+        .split = {.text_only = true,
+                  .t = {.name = "ppmesh",
                         .synopsis = "--gpus N --gpu NAME --global-batch N "
                                     "[options] MODEL",
                         .summary = "Choose how a cluster divides the training "

@@ -51,10 +51,29 @@ static bool is_trained(const struct pp_outline_family *family)
     return false;
 }
 
+/* Finds model i of the models that are planned only. */
+static bool find_planned(size_t i, const char **model_type,
+                         const char **architecture)
+{
+    const struct pp_outline_family *f = pp_outline_families;
+    const struct pp_outline_tower *t = pp_outline_towers;
+    for (; f->model_type; f++) {
+        *model_type = f->model_type;
+        *architecture = f->architecture;
+        if (f->architecture && !is_trained(f) && i-- == 0)
+            return true;
+    }
+    while (t->model_type && i-- > 0)
+        t++;
+    *model_type = t->model_type;
+    *architecture = t->architecture;
+    return t->model_type;
+}
+
 static void write_json(FILE *f)
 {
     struct pp_json_writer w = {.f = f, .indent = 2};
-    const struct pp_outline_family *planned = pp_outline_families;
+    const char *model_type, *architecture;
     struct pp_config_model m;
     pp_json_array(&w, NULL, PP_JSON_BROKEN);
     for (size_t i = 0; pp_config_model(i, &m); i++) {
@@ -72,10 +91,8 @@ static void write_json(FILE *f)
         pp_json_end(&w);
         pp_json_end(&w);
     }
-    for (; planned->model_type; planned++) {
-        if (!planned->architecture || is_trained(planned))
-            continue;
-        write_model(&w, planned->model_type, planned->architecture, false);
+    for (size_t i = 0; find_planned(i, &model_type, &architecture); i++) {
+        write_model(&w, model_type, architecture, false);
         pp_json_end(&w);
         pp_json_end(&w);
     }
@@ -112,13 +129,12 @@ static void format_families(uint64_t families, char text[FAMILIES_TEXT])
 static void print_table(FILE *f)
 {
     struct pp_config_model m;
+    const char *model_type, *architecture;
     fprintf(f, "%-21s %-46s %s\n", "model_type", "architecture", "trains");
     for (size_t i = 0; pp_config_model(i, &m); i++)
         fprintf(f, "%-21s %-46s cpu, cuda\n", m.model_type, m.architecture);
-    for (const struct pp_outline_family *p = pp_outline_families; p->model_type;
-         p++)
-        if (!is_trained(p))
-            fprintf(f, "%-21s %-46s no\n", p->model_type, p->architecture);
+    for (size_t i = 0; find_planned(i, &model_type, &architecture); i++)
+        fprintf(f, "%-21s %-46s no\n", model_type, architecture);
     fputs("\nValues that are accepted; others of these keys are refused:\n", f);
     for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
         char key[PP_RULE_KEY_TEXT], accepted[PP_ACCEPTED_TEXT];

@@ -98,7 +98,7 @@ static void format_units(const struct pp_split_plan *plan, int stage,
     size_t layers = m->n_layers;
     size_t vision = pp_component_first(m, PP_LANGUAGE);
     buf[0] = '\0';
-    for (size_t i = 0; i < PP_MAX_ENCODERS && !m->table; i++) {
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
         size_t from = pp_component_first(m, i);
         size_t to = pp_component_first(m, i + 1);
         format_encoder(m, first > from ? first : from, end < to ? end : to,

@@ -8,9 +8,6 @@
 #include "model/vision.h"
 
 enum {
-    /* An image of 448 x 448 pixels has so many; for models that take any size.
-     */
-    USUAL_PATCHES = 1024,
     MAX_IMAGE = 1 << 15,
     USUAL_IMAGE_TOKEN = 32000, /* of LLaVA */
     USUAL_QWEN_TOKEN = 151655,
@@ -275,7 +272,7 @@ static int read_qwen(const struct pp_value *o, const struct pp_model *m,
     v->patch_size = patch;
     v->frames = frames;
     v->merge = merge * merge;
-    v->patches = (USUAL_PATCHES + v->merge - 1) / v->merge * v->merge;
+    v->patches = pp_round_up(PP_USUAL_PATCHES, v->merge);
     if (check_out(o, key, out, m->hidden))
         return -1;
     return read_qwen_details(o, v) || (newer && read_windows(o, merge, v)) ? -1

@@ -11,6 +11,7 @@
 #include "manifest/formula.h"
 #include "model/precision.h"
 #include "model/shard.h"
+#include "model/vision.h"
 
 enum { MOST_LAYERS = 65536, N_GROUPS = 8, MODULE_TEXT = 80 };
 
@@ -37,6 +38,7 @@ struct outline {
     double hidden, vocab, experts, used; /* used: experts of a token / all */
     size_t n_layers;
     struct unit_sums *layers, embedding, norm, head;
+    struct unit_sums *into; /* of a tower: the unit that is described */
     bool described;
     bool embeds, has_head, attends; /* some layer's tensors say so */
 };
@@ -119,7 +121,8 @@ static void add_product(struct outline *o, struct unit_sums *s,
 {
     bool last = ends_with(name, n,
                           "o_proj|out_proj|down_proj|c_proj|fc2|w2|wo|"
-                          "output_linear|dense|dense_4h_to_h");
+                          "output_linear|dense|dense_4h_to_h|proj|linear_fc2|"
+                          "projection_layer|linear_2");
     s->products += 2 * rows * cols * share;
     if (last)
         s->inputs += cols * share;
@@ -198,6 +201,10 @@ static void add(struct outline *o, const char *name, int n_dims,
         "visual.",      "vision_", "audio_",    "multi_modal",
         "mm_projector", "mtp.",    "mtp_",      "embed_vision",
         "embed_audio",  "talker.", "token2wav."};
+    if (o->into) {
+        add_tensor(o, o->into, name, n_dims, dims, expert);
+        return;
+    }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const char *at = strstr(name, others[i]);
         if (at && (at == name || at[-1] == '.'))
@@ -549,19 +556,25 @@ static int check_params(const struct outline *o, const struct pp_value *root)
                : pp_value_fail(root, "'%.3g' parameters are too many", all);
 }
 
-/* Names what the configuration has beside the layers of the language model. */
-static const char *left_out(struct outline *o, const struct pp_value *root)
+/* Names what the configuration has beside the layers of the language model and
+ * the encoder of images, if that is described. */
+static const char *left_out(struct outline *o, const struct pp_value *root,
+                            bool images)
 {
     static const char *const texts[] = {
-        NULL, "encoders", "layers for multi-token prediction",
-        "encoders and layers for multi-token prediction"};
+        NULL,
+        "encoders",
+        "encoders of audio",
+        "layers for multi-token prediction",
+        "encoders and layers for multi-token prediction",
+        "encoders of audio and layers for multi-token prediction"};
     json_t *thinker = json_object_get(root->value, "thinker_config");
     json_t *whole = thinker ? thinker : root->value;
-    bool encoders = json_is_object(json_object_get(whole, "vision_config")) ||
-                    json_is_object(json_object_get(whole, "audio_config"));
+    bool audio = json_is_object(json_object_get(whole, "audio_config"));
+    bool vision = json_is_object(json_object_get(whole, "vision_config"));
     bool ahead = pp_formula_of(&o->f, "num_nextn_predict_layers") > 0 ||
                  pp_formula_of(&o->f, "mtp_num_hidden_layers") > 0;
-    return texts[encoders + 2 * ahead];
+    return texts[(vision && !images ? 1 : audio ? 2 : 0) + 3 * ahead];
 }
 
 /* Returns a size of the first layer, or 0. */
@@ -573,7 +586,7 @@ static size_t count_of(struct outline *o, const char *name)
 }
 
 static int make_table(struct outline *o, const char *architecture, bool known,
-                      const struct pp_value *root, struct pp_model *m)
+                      const char *beside, struct pp_model *m)
 {
     struct pp_arena *a = o->arena;
     struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
@@ -596,7 +609,7 @@ static int make_table(struct outline *o, const char *architecture, bool known,
     t->n = o->n_layers + 3;
     t->n_first = 1;
     t->of_elements = true;
-    t->left_out = left_out(o, root);
+    t->left_out = beside;
     t->estimated = known ? PP_ESTIMATED_MEMORY : PP_ESTIMATED_COSTS;
     return fill_rows(o, m->tied, rows);
 }
@@ -656,6 +669,156 @@ static void make_known_table(struct pp_model *of, const char *architecture,
                            .max_position = of->max_position};
 }
 
+/* --- encoders --- */
+
+/* Returns the description of the model's encoder of images, or NULL. */
+static const struct pp_outline_tower *find_tower(const struct pp_value *root)
+{
+    const char *of = text_of(root, "model_type");
+    const struct pp_outline_tower *t = pp_outline_towers;
+    struct pp_value vision;
+    if (!of || !pp_config_find_set(root, "vision_config", &vision))
+        return NULL;
+    const char *type = text_of(&vision, "model_type");
+    while (t->model_type && strcmp(t->model_type, of))
+        t++;
+    bool other = t->type && type && strcmp(t->type, type);
+    return t->model_type && !other ? t : NULL;
+}
+
+static int read_tower_sizes(struct outline *o, struct pp_vision *v)
+{
+    const struct {
+        const char *name;
+        size_t *to, most;
+    } sizes[] = {
+        {"H", &v->hidden, 1 << 24},     {"I", &v->intermediate, 1 << 24},
+        {"nh", &v->n_heads, 1 << 24},   {"L", &v->n_layers, PP_SET_LAYERS - 1},
+        {"run", &v->n_run, 0},          {"input", &v->patch_inputs, 1 << 24},
+        {"P", &v->patch_size, 1 << 15}, {"side", &v->merge, 1 << 10},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t most = sizes[i].most ? sizes[i].most : v->n_layers;
+        double x;
+        if (read_number(o, sizes[i].name, 1, (double)most, &x))
+            return -1;
+        *sizes[i].to = (size_t)x;
+    }
+    v->merge *= v->merge;
+    v->class_token = pp_formula_holds(&o->f, "cls");
+    double fixed = pp_formula_of(&o->f, "fixed");
+    v->fixed_size = fixed > 0 && fixed < 1 << 30;
+    v->patches =
+        v->fixed_size ? (size_t)fixed : pp_round_up(PP_USUAL_PATCHES, v->merge);
+    return v->patches % v->merge == 0
+               ? 0
+               : pp_value_fail(o->f.config,
+                               "'%zu' patches of an image are no multiple of "
+                               "%zu, which make a feature",
+                               v->patches, v->merge);
+}
+
+/* Finds the layers whose outputs the projector reads beside the last one. */
+static int read_deep(struct outline *o, struct pp_vision *v)
+{
+    for (o->f.layer = 0; o->f.layer < v->n_layers; o->f.layer++)
+        if (pp_formula_holds(&o->f, "deep")) {
+            pp_layer_set_add(&v->kept, o->f.layer + 1);
+            v->n_states++;
+        }
+    v->n_states += v->n_states > 0;
+    return v->n_states <= PP_MOST_STATES
+               ? 0
+               : pp_value_fail(o->f.config,
+                               "'%zu' layers; there must be at "
+                               "most %d",
+                               v->n_states - 1, PP_MOST_STATES - 1);
+}
+
+/* The projector saves its input, the normed input, and the inputs and outputs
+ * of its products; tensor-parallel ranks do not divide patches. */
+static int make_tower_unit(struct outline *o, const struct pp_outline_tower *t,
+                           const struct pp_model *m, size_t i,
+                           struct pp_unit_row *row)
+{
+    const struct pp_vision *v = &m->encoders[0];
+    double read = (double)pp_vision_read(v);
+    double made = (double)(m->hidden * pp_vision_makes(v));
+    struct unit_sums s = {0};
+    struct pp_unit_costs *c = &row->costs;
+    const size_t last = v->n_layers + 1, part = i == 0 ? 0 : i < last ? 1 : 2;
+    const char *const words[] = {t->patches, t->layer, t->projector};
+    o->into = &s;
+    o->f.layer = i - (part == 1);
+    if (describe(o, "", words[part]))
+        return -1;
+    row->kind = pp_vision_unit(v, i).kind;
+    row->class = part == 1 ? "Layer" : "Module";
+    row->fqn = t->names[part];
+    if (part == 1) {
+        row->fqn = pp_arena_printf(o->arena, "%s.%zu", row->fqn, i - 1);
+        c->fwd_flops[1] = number_of(o, "pair");
+    } else if (part == 0) {
+        s.outputs = s.inputs = 0;
+    }
+    row->divided[PP_SAVED_ACT_I] = row->divided[PP_SAVED_GRAD_W] = s.outputs;
+    row->divided[PP_SAVED_ACT_W] = s.inputs;
+    memcpy(c->act_bytes, row->divided, sizeof c->act_bytes);
+    const double kept[][2] = {
+        {(double)v->patch_inputs, o->hidden},
+        {2 * o->hidden + s.hidden, 2 * o->hidden + s.hidden},
+        {2 * read, read + made}};
+    c->act_bytes[PP_SAVED_ACT_W] += kept[part][0];
+    c->act_bytes[PP_SAVED_GRAD_W] += kept[part][1];
+    c->params = (uint64_t)s.params;
+    c->fwd_flops[0] = s.products;
+    row->whole = part == 0 ? c->params : (uint64_t)s.whole;
+    return 0;
+}
+
+/* Adds an encoder to a table, in front of the language model. */
+static int add_tower(const struct pp_outline_tower *t,
+                     const struct pp_value *root, struct pp_arena *a,
+                     struct pp_model *m)
+{
+    struct pp_value vision;
+    int rc = pp_value_member(root, "vision_config", &vision) ||
+             pp_value_is_object(&vision);
+    if (rc)
+        return -1;
+    json_t *config = json_copy(vision.value);
+    pp_put(config, "text_hidden", json_integer((json_int_t)m->hidden));
+    json_object_set(config, "whole", root->value);
+    vision.value = config;
+    struct pp_vision *v = &m->encoders[0];
+    struct outline o = {.f = {.config = &vision,
+                              .own = t->sizes,
+                              .common = pp_config_definitions},
+                        .arena = a,
+                        .experts = NAN,
+                        .used = 1,
+                        .described = true};
+    v->kind = PP_VISION_PLANNED;
+    rc = read_tower_sizes(&o, v) || read_deep(&o, v);
+    o.hidden = (double)v->hidden;
+    size_t n = pp_vision_n_units(v);
+    struct pp_unit_table *table = pp_arena_alloc(a, 1, sizeof *table);
+    *table = *m->table;
+    struct pp_unit_row *rows = pp_arena_alloc(a, n + table->n, sizeof *rows);
+    double params = 0;
+    for (size_t i = 0; !rc && i < n; i++) {
+        rc = make_tower_unit(&o, t, m, i, &rows[i]);
+        params += (double)rows[i].costs.params;
+    }
+    if (!rc && params > MOST_PARAMS)
+        rc = pp_value_fail(&vision, "'%.3g' parameters are too many", params);
+    memcpy(rows + n, table->rows, table->n * sizeof *rows);
+    table->rows = rows;
+    m->table = table;
+    json_decref(config);
+    return rc ? -1 : 0;
+}
+
 static int fail_unknown(const struct pp_value *root)
 {
     struct pp_value list, at = *root;
@@ -687,12 +850,11 @@ static bool is_trained(const struct pp_value *root)
     return !name && !type;
 }
 
-static int read_config(const struct pp_value *root,
-                       const struct pp_shape *shapes, size_t n,
-                       struct pp_arena *a, struct pp_model *m)
+/* Reads the language model. tower: it has an encoder that is planned, too. */
+static int read_language(const struct pp_value *root, bool tower,
+                         const struct pp_shape *shapes, size_t n,
+                         struct pp_arena *a, struct pp_model *m)
 {
-    if (pp_value_is_object(root))
-        return -1;
     const struct pp_value config = language_of(root);
     const char *name = text_of(root, "architectures");
     const char *type = text_of(&config, "model_type");
@@ -714,7 +876,8 @@ static int read_config(const struct pp_value *root,
         if (pp_config_read_language(&config, &of) ||
             pp_config_read_details(&config, &of))
             return -1;
-        make_known_table(&of, name ? name : type, left_out(&o, root), a, m);
+        make_known_table(&of, name ? name : type, left_out(&o, root, tower), a,
+                         m);
         m->dtype = dtype_of(root);
         m->dtype = m->dtype ? m->dtype : dtype_of(&config);
         return 0;
@@ -733,15 +896,28 @@ static int read_config(const struct pp_value *root,
     name = name                             ? name
            : family && family->architecture ? family->architecture
                                             : type;
-    if (make_table(&o, name ? name : "", family, root, m))
+    if (make_table(&o, name ? name : "", family, left_out(&o, root, tower), m))
         return -1;
     m->dtype = dtype_of(root);
     m->dtype = m->dtype ? m->dtype : dtype_of(&config);
     return 0;
 }
 
+static int read_config(const struct pp_value *root, bool encoders,
+                       const struct pp_shape *shapes, size_t n,
+                       struct pp_arena *a, struct pp_model *m)
+{
+    if (pp_value_is_object(root))
+        return -1;
+    const struct pp_outline_tower *t = encoders ? find_tower(root) : NULL;
+    return read_language(root, t, shapes, n, a, m) ||
+                   (t && add_tower(t, root, a, m))
+               ? -1
+               : 0;
+}
+
 int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
-                    const struct pp_err *why, struct pp_arena *a,
+                    bool encoders, const struct pp_err *why, struct pp_arena *a,
                     struct pp_model *m, struct pp_err *err)
 {
     const char *file = pp_file_is_dir(path)
@@ -758,7 +934,7 @@ int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
         text_of(&root, "model_type"), text_of(&root, "architectures"));
     /* Some settings of a family are planned alone. */
     bool known = is_trained(&root) && !(family && family->architecture);
-    int rc = known ? -1 : read_config(&root, shapes, n, a, m);
+    int rc = known ? -1 : read_config(&root, encoders, shapes, n, a, m);
     if (known)
         *err = *why;
     json_decref(value);

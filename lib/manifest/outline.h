@@ -24,12 +24,13 @@ struct pp_shape {
 
 /* Reads the model at path, a config.json or its directory, as a table, whose
  * memory is in a. shapes: n tensors of its files, which are read if nobody has
- * described the family; n may be 0. Fails with PP_EXIT_INPUT, file and JSON
- * pointer if the family is not described and there are no shapes, and if a key
- * is missing; with *why, if the file cannot be read, or if pp_model_read knows
- * the model and has failed so. */
+ * described the family; n may be 0. encoders: with its encoder of images, if
+ * that is described, in front of the language model. Fails with PP_EXIT_INPUT,
+ * file and JSON pointer if the family is not described and there are no shapes,
+ * and if a key is missing; with *why, if the file cannot be read, or if
+ * pp_model_read knows the model and has failed so. */
 int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
-                    const struct pp_err *why, struct pp_arena *a,
+                    bool encoders, const struct pp_err *why, struct pp_arena *a,
                     struct pp_model *m, struct pp_err *err) PP_MUST_USE;
 
 /* A described family. Words between blanks are definitions of formulas, names
@@ -46,6 +47,21 @@ struct pp_outline_family {
 
 /* Without a model_type it ends them. */
 extern const struct pp_outline_family pp_outline_families[];
+
+/* A described encoder of images, with its projector. Formulas read
+ * vision_config, to which belong the whole configuration ("whole") and the
+ * width of the language model ("text_hidden"). A patch, a layer and the
+ * projector are the units. */
+struct pp_outline_tower {
+    const char *model_type, *architecture; /* of the whole model */
+    const char *type; /* of vision_config, if it says so; NULL: any */
+    const char *sizes;
+    const char *names[3]; /* of the units; the number of a layer follows */
+    const char *patches, *layer, *projector;
+};
+
+/* Without a model_type it ends them. */
+extern const struct pp_outline_tower pp_outline_towers[];
 
 /* Parts of several families. */
 struct pp_outline_part {

@@ -22,7 +22,7 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
     struct pp_unit_id before = pp_model_unit(m, at - 1);
     const struct pp_vision *v = pp_unit_encoder(m, before);
     size_t width = before.kind == PP_UNIT_PROJECTOR
-                       ? m->hidden
+                       ? m->hidden * pp_vision_makes(v)
                        : v->hidden * (1 + pp_vision_kept(v, before));
     return (struct pp_edge){pp_unit_rows(before), width};
 }

@@ -123,16 +123,21 @@ double pp_model_estimate(const struct pp_model *m)
     return sum;
 }
 
-/* Returns the operations of the products of a row, of trained products or of
- * the others. The ranks of an encoder that divide its tensors have the same
+/* Returns the ranks of an encoder that divide its tensors; they have the same
  * rows. */
+static double encoder_ranks(const struct pp_shard *s, struct pp_unit_id u)
+{
+    return pp_unit_is_vision(u) ? (double)s->images[u.component].tp : 1;
+}
+
+/* Returns the operations of the products of a row, of trained products or of
+ * the others. */
 static double products_of(const struct pp_shard *s, struct pp_unit_id u,
                           bool trained)
 {
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_inventory(s->model, u, w);
-    size_t ranks = pp_unit_is_vision(u) ? s->images[u.component].tp : 1;
-    double sum = 0;
+    double sum = 0, ranks = encoder_ranks(s, u);
     for (size_t i = 0; i < n; i++) {
         bool expert = w[i].share == PP_SHARE_EXPERTS ||
                       w[i].share == PP_SHARE_EXPERT_SUMS;
@@ -140,7 +145,7 @@ static double products_of(const struct pp_shard *s, struct pp_unit_id u,
             continue;
         sum += 2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used *
                (expert ? pp_shard_skew(s, u.layer) : 1) /
-               (w[i].share == PP_SHARE_TENSOR ? (double)ranks : 1);
+               (w[i].share == PP_SHARE_TENSOR ? ranks : 1);
     }
     return sum;
 }
@@ -157,10 +162,15 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
 {
     const struct pp_shard of = pp_unit_shard(s, &u);
     const struct pp_model *m = of.model;
+    double ranks = encoder_ranks(&of, u);
     if (m->table) {
         const struct pp_unit_row *row = pp_unit_row(m, u);
-        return (struct pp_flops){row->costs.fwd_flops[0],
-                                 row->costs.fwd_flops[1], row->window,
+        const double *each = row->costs.fwd_flops;
+        if (pp_unit_is_vision(u))
+            return pp_vision_flops(
+                &of, u, each[0] / (u.kind == PP_UNIT_PATCHES ? 1 : ranks),
+                each[1] / ranks);
+        return (struct pp_flops){each[0], each[1], row->window,
                                  row->per_any_pair, row->chunked};
     }
     double trained = products_of(&of, u, true);
@@ -170,7 +180,9 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
     if (trained > 0 && frozen > trained)
         f.frozen = frozen - trained;
     if (pp_unit_is_vision(u))
-        return pp_vision_flops(&of, u, f.per_token);
+        return pp_vision_flops(&of, u, f.per_token,
+                               4 * (double)pp_unit_encoder(m, u)->hidden /
+                                   ranks);
     if (u.kind == PP_UNIT_HEAD) /* each prediction depth runs the head */
         f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)

@@ -16,10 +16,10 @@ const char *pp_architecture_name(enum pp_architecture a)
 
 const char *pp_model_architecture(const struct pp_model *m)
 {
-    if (pp_model_has_encoder(m))
-        return pp_vision_name(m->encoders[0].kind);
     if (m->table)
         return m->table->architecture;
+    if (pp_model_has_encoder(m))
+        return pp_vision_name(m->encoders[0].kind);
     return m->scores ? pp_family_of(m->architecture)->scoring
                      : pp_architecture_name(m->architecture);
 }
@@ -28,11 +28,9 @@ size_t pp_component_n_units(const struct pp_model *m, size_t component)
 {
     if (component == PP_GENERATOR)
         return m->generator ? pp_model_n_units(m->generator) : 0;
-    if (m->table)
-        return component == PP_LANGUAGE ? m->table->n : 0;
-    return component == PP_LANGUAGE
-               ? m->n_layers + 3 + m->n_mtp
-               : pp_vision_n_units(&m->encoders[component]);
+    if (component != PP_LANGUAGE)
+        return pp_vision_n_units(&m->encoders[component]);
+    return m->table ? m->table->n : m->n_layers + 3 + m->n_mtp;
 }
 
 size_t pp_component_first(const struct pp_model *m, size_t component)
@@ -50,8 +48,8 @@ size_t pp_model_n_units(const struct pp_model *m)
 
 size_t pp_model_n_first(const struct pp_model *m)
 {
-    return m->table ? m->table->n_first
-                    : pp_component_first(m, PP_LANGUAGE) + 1;
+    return pp_component_first(m, PP_LANGUAGE) +
+           (m->table ? m->table->n_first : 1);
 }
 
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
@@ -61,10 +59,11 @@ size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
         const struct pp_model *g = pp_unit_model(m, &u);
         return first + pp_model_index(g, u);
     }
-    if (m->table)
-        return u.kind == PP_UNIT_LAYER ? m->table->n_first + u.layer : u.layer;
     if (pp_unit_is_vision(u))
         return first + pp_vision_index(pp_unit_encoder(m, u), u);
+    if (m->table)
+        return first + u.layer +
+               (u.kind == PP_UNIT_LAYER ? m->table->n_first : 0);
     return first + (u.kind == PP_UNIT_EMBED ? 0
                     : u.kind == PP_UNIT_LAYER
                         ? 1 + u.layer + pp_unit_is_mtp(m, u)
@@ -76,7 +75,8 @@ size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
 static struct pp_unit_id language_unit(const struct pp_model *m, size_t index)
 {
     if (m->table) {
-        enum pp_unit_kind kind = m->table->rows[index].kind;
+        size_t at = pp_component_first(m, PP_LANGUAGE) + index;
+        enum pp_unit_kind kind = m->table->rows[at].kind;
         size_t first = kind == PP_UNIT_LAYER ? m->table->n_first : 0;
         return (struct pp_unit_id){kind, index - first};
     }

@@ -125,6 +125,7 @@ enum pp_vision_kind {
                               apart. The second encoder is of audio: */
     PP_N_VISIONS,
     PP_VISION_OMNI_AUDIO = PP_N_VISIONS, /* Whisper's for chunks of a clip */
+    PP_VISION_PLANNED, /* of a model with a table, which has its units */
     PP_END_VISIONS
 };
 
@@ -532,7 +533,9 @@ struct pp_unit_costs {
 
 /* A model of any architecture, known by a table of its units and their costs.
  * Some units come before the layers and some after them; rules that count
- * layers count only the layers. */
+ * layers count only the layers. The rows of its encoder come first: an
+ * encoder's costs are given per patch, or per feature of the projector, and per
+ * pair of patches. */
 struct pp_unit_row {
     const char *fqn;   /* below PP_FQN_TEXT characters */
     const char *class; /* class of its module; likewise */
@@ -546,6 +549,8 @@ struct pp_unit_row {
     /* Parameters of experts, and parameters that tensor-parallel ranks do not
      * divide, which are norms, biases and routers. */
     uint64_t experts, whole;
+    /* Tensor-parallel ranks of an encoder divide so much of act_bytes. */
+    double divided[PP_N_SAVED_BLOCKS];
 };
 
 /* The costs of units that follow from rules and not from code that computes
@@ -559,7 +564,8 @@ enum pp_estimated {
 struct pp_unit_table {
     const char *architecture;
     const struct pp_unit_row *rows;
-    size_t n, n_first; /* all units, and units before the first layer */
+    size_t n, n_first; /* units of the language model, and those before its
+                          first layer */
     bool of_elements;  /* bytes of rows are elements of the model's type */
     enum pp_estimated estimated;
     const char *left_out; /* parts that the table lacks; or NULL */

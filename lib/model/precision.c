@@ -53,9 +53,14 @@ size_t pp_unit_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
     const struct pp_model *m = of.model;
     struct pp_saved saved[PP_MAX_SAVED];
     size_t most = 0;
-    if (m->table)
-        return pp_size_of(ceil(table_saved(pp_unit_row(m, u), r, block) *
-                               pp_table_bytes_of(m, p->element_bytes)));
+    if (m->table) {
+        const struct pp_unit_row *row = pp_unit_row(m, u);
+        double kept = table_saved(row, r, block);
+        if (pp_unit_is_vision(u) && block < PP_N_SAVED_BLOCKS)
+            kept -= row->divided[block] *
+                    (1 - 1 / (double)s->images[u.component].tp);
+        return pp_size_of(ceil(kept * pp_table_bytes_of(m, p->element_bytes)));
+    }
     if (!pp_unit_runs(m, u))
         return 0;
     if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&

@@ -302,6 +302,8 @@ static struct pp_workspace image_workspace_of(const struct pp_shard *s,
     bool divided = s->images[u.component].tp > 1;
     if (!pp_unit_runs(m, u))
         return (struct pp_workspace){0};
+    if (m->table)
+        return (struct pp_workspace){.token = recomputed};
     if (u.kind != PP_UNIT_PROJECTOR) {
         const struct pp_model tower = pp_vision_tower(m, u.component);
         const struct pp_shard in = pp_vision_shard(s, &tower, u.component);
@@ -353,10 +355,10 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 static double out_rate(const struct pp_shard *s, struct pp_unit_id u, size_t e)
 {
     const struct pp_model *m = s->model;
-    if (m->table)
-        return pp_unit_row(m, u)->costs.out_bytes * pp_table_bytes_of(m, e);
     if (pp_unit_is_vision(u))
         return pp_edge_rate(s, pp_model_index(m, u) + 1) * (double)e;
+    if (m->table)
+        return pp_unit_row(m, u)->costs.out_bytes * pp_table_bytes_of(m, e);
     /* The head's loss stays on its rank. */
     size_t at = pp_model_index(m, u) + 1;
     return (double)(pp_edge_before(m, at).width * e);

@@ -243,12 +243,12 @@ void pp_vision_scale(const struct pp_shard *s, size_t encoder, double c[2])
 }
 
 struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
-                                double products)
+                                double products, double pair)
 {
     const struct pp_vision *v = pp_unit_encoder(s->model, u);
     const struct pp_image_load *l = &s->images[u.component];
     size_t tokens = pp_image_rows(v, l->patches, u.component);
-    double length = (double)l->seq_len, tp = (double)l->tp;
+    double length = (double)l->seq_len;
     struct pp_flops f = {0};
     f.per_token =
         products *
@@ -262,8 +262,7 @@ struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
     if (pp_layer_set_has(&v->windowed, u.layer))
         seen = fmin(seen, v->chunk ? (double)v->chunk
                                    : side * side * (double)v->merge);
-    f.per_pair = 4 * (double)v->hidden / tp * pp_vision_rate(l, tokens) * seen /
-                 ((length + 1) / 2);
+    f.per_pair = pair * pp_vision_rate(l, tokens) * seen / ((length + 1) / 2);
     return f;
 }
 

@@ -35,6 +35,9 @@
 #include "model/parts.h"
 #include "model/precision.h"
 
+/* The patches of an image of 448 x 448 pixels; for encoders of any size. */
+enum { PP_USUAL_PATCHES = 1024 };
+
 /* The base of the frequencies of row and column. */
 #define PP_VISION_THETA 10000.0
 
@@ -60,9 +63,9 @@ void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
                      char buf[PP_FQN_TEXT]);
 
 /* Returns pp_unit_fwd_flops of such a unit whose products take so many for a
- * row. */
+ * row, and whose attention takes so many for a pair of rows. */
 struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
-                                double products);
+                                double products, double pair);
 
 /* Returns the bytes of a block per token of the language model, on the CPU or a
  * GPU (pp_saved_rows). Encoders recompute nothing, but a frozen unit passes
@@ -115,6 +118,13 @@ static inline size_t pp_vision_states(const struct pp_vision *v)
     return v->n_states ? v->n_states : 1;
 }
 size_t pp_vision_kept(const struct pp_vision *v, struct pp_unit_id behind);
+
+/* Returns how many rows as wide as the language model a feature has: of
+ * Qwen3-VL one for each state that the projector reads. */
+static inline size_t pp_vision_makes(const struct pp_vision *v)
+{
+    return v->kind == PP_VISION_PLANNED ? pp_vision_states(v) : 1;
+}
 
 /* Returns the values of a feature that the projector reads. */
 static inline size_t pp_vision_read(const struct pp_vision *v)

@@ -27,7 +27,8 @@ rename() {
 
 @test "described families have the parameters and operations of transformers" {
     local n=0
-    jq -c .config "$SRCDIR/tests/golden/outlines.jsonl" >configs
+    jq -c 'select(.others | not)' "$SRCDIR/tests/golden/outlines.jsonl" >rows
+    jq -c .config rows >configs
     while read -r config; do
         echo "$config" >config.json
         ppsplit -q -p 1 --seq-len 1 config.json >"plan-$n.json"
@@ -42,8 +43,7 @@ rename() {
             token: ([.[].fwd_flops[0]] | add), pair: ([.[].fwd_flops[1]] | add)
             }' "plan-$i.json"
     done >found
-    jq -n -r --slurpfile found found \
-        --slurpfile want "$SRCDIR/tests/golden/outlines.jsonl" '
+    jq -n -r --slurpfile found found --slurpfile want rows '
         range($want | length) | $want[.] as $w | $found[.] as $f |
         (if $w.flops then ($f.token * $w.tokens + $f.pair * $w.tokens *
             $w.tokens) / $w.flops else 1 end) as $ratio |
@@ -52,6 +52,115 @@ rename() {
         "\($w.type) \($w.size): \($ratio) \($f)"' >wrong
     cat wrong
     [ ! -s wrong ]
+}
+
+@test "described encoders have the parameters and operations of transformers" {
+    local n=0 row
+    jq -c 'select(.others)' "$SRCDIR/tests/golden/outlines.jsonl" >rows
+    while read -r row; do
+        jq .config <<<"$row" >config.json
+        # shellcheck disable=SC2046
+        ppsplit -q -p 1 --seq-len 4096 config.json \
+            $(jq -r '.patches // empty | "--image-patches \(.)"' <<<"$row") |
+            jq -c '.model.units | map(.fqn) as $names |
+                .[:($names | index("model.embed_tokens"))] | {
+                layers: ([.[1:-1][].params] | reduce .[] as $p ([];
+                    if .[-1][1] == $p then .[-1][0] += 1
+                    else . + [[1, $p]] end)),
+                others: (.[0].params + .[-1].params),
+                flops: ([.[].fwd_flops | .[0] * 4096 + .[1] * 4096 * 4097 / 2] |
+                    add)}'
+        n=$((n + 1))
+    done <rows >found
+    ((n >= 24))
+    jq -n -r --slurpfile found found --slurpfile want rows '
+        range($want | length) | $want[.] as $w | $found[.] as $f |
+        (if $w.flops then $f.flops / $w.flops else 1 end) as $ratio |
+        select(([$w, $f | [.layers, .others]] | .[0] != .[1]) or
+            $ratio < 0.98 or $ratio > 1.02) |
+        "\($w.type) \($w.size): \($ratio) \($f)"' >wrong
+    cat wrong
+    [ ! -s wrong ]
+}
+
+# tower KEYS: writes a Qwen3.5 whose encoder has the sizes of Qwen2-VL's.
+tower() {
+    jq -c --argjson keys "$1" 'select(.type == "qwen3_5" and .size == "small") |
+        .config | .text_config.hidden_size = 3584 | .vision_config += $keys' \
+        "$SRCDIR/tests/golden/outlines.jsonl" >config.json
+}
+sizes='{"depth": 32, "hidden_size": 1280, "intermediate_size": 5120,
+    "num_heads": 16, "patch_size": 14, "out_hidden_size": 3584}'
+
+@test "an encoder that is planned only costs what an equal one that trains does" {
+    local options
+    tower "$sizes"
+    while read -r options; do
+        # shellcheck disable=SC2086
+        ppsplit -q -p 1 --dtype bf16 $options config.json >found.json
+        # shellcheck disable=SC2086
+        ppsplit -q -p 1 --dtype bf16 $options \
+            "$SRCDIR/tests/data/vision/qwen2-vl-7b.json" >want.json
+        # Its patches have a bias and positions, too; statistics of norms are
+        # left out.
+        jq -e -n --slurpfile a want.json --slurpfile b found.json '
+            [$a, $b | .[0].model.units[0, 1, 32, 33] | [.fwd_flops, .out_bytes]]
+            | .[:4] == .[4:]' || { echo "$options"; return 1; }
+        jq -e -n --slurpfile a want.json --slurpfile b found.json '
+            [$a, $b | .[0].model.units[1, 32, 33] | .params] | .[:3] == .[3:]'
+        jq -e -n --slurpfile a want.json --slurpfile b found.json '
+            [$a, $b | .[0].model.units[0, 1, 32, 33].act_bytes] |
+            [.[:4], .[4:] | flatten] | transpose |
+            all(.[1] <= .[0] and .[1] >= 0.995 * .[0])'
+    done <<'END'
+--seq-len 4096
+--seq-len 8192 --images 5 --image-patches 256
+--seq-len 4096 --images 4 --dp 2 --tp 2 --encoder-mesh shared,tp=2
+--seq-len 4096 --images 4 --cp 2
+END
+}
+
+@test "an encoder that is planned only has a mesh and messages of its own" {
+    jq -c 'select(.type == "qwen3_vl" and .size == "small") | .config' \
+        "$SRCDIR/tests/golden/outlines.jsonl" >config.json
+    run -0 --separate-stderr ppsplit -p 3 --dp 2 --seq-len 64 --images 2 \
+        --image-patches 64 --encoder-mesh pp=1,dp=1,tp=2 -o plan.json config.json
+    [ "${stderr_lines[0]}" = "ppsplit: estimated: activations, from the sizes of products" ]
+    [[ ${stderr_lines[1]} == *"'Qwen3VLForConditionalGeneration' is planned only: pprun does not train it" ]]
+    [ "${#stderr_lines[@]}" = 2 ]
+    # 32 features for 64 tokens, of three states each.
+    jq -e '.model.units[4] | .fqn == "visual.merger" and
+        .out_bytes == 32 * 3 * 64 * 4 * 2 / 64' plan.json
+    jq -e '.components | map(.name) == ["vision", "language"]' plan.json
+    # States 1 and 2 travel on behind the layers that make them.
+    ppsplit -q -p 1 --seq-len 64 --image-patches 64 config.json | jq -e '
+        [.model.units[:4][].out_bytes] == [128, 256, 384, 384]'
+    ppsched -q -s 1f1b -m 4 plan.json | ppsched --check -q
+    ppsched -q -s 1f1b -m 4 plan.json >run.json
+    run -2 --separate-stderr pprun --steps 1 --data none run.json
+    [ "$stderr" = "pprun: run.json: /model/architecture: 'Qwen3VLForConditionalGeneration' is planned only: pprun does not train it" ]
+    ppsplit -q -t -p 2 --seq-len 64 --image-patches 64 config.json |
+        grep -q 'patches, blocks 0-2, proj'
+    run -0 --separate-stderr ppmesh --gpus 2 --gpu h100 --global-batch 2 \
+        --seq-len 64 -t config.json
+    [ "${stderr_lines[1]}" = "ppmesh: left out: encoders" ]
+}
+
+@test "sizes of an encoder that is planned only are checked" {
+    local keys want
+    while read -r keys want; do
+        tower "$keys"
+        run -2 --separate-stderr ppsplit -p 1 config.json
+        [ "$stderr" = "ppsplit: config.json: /vision_config: $want" ] ||
+            { echo "$stderr"; return 1; }
+    done <<'END'
+{"depth":0} '0' is no size (L)
+{"depth":4096} '4096' is no size (L)
+{"spatial_merge_size":0.5} '0.5' is no size (side)
+END
+    tower '{}'
+    run -2 --separate-stderr ppsplit -p 1 --image-patches 63 config.json
+    [ "${stderr_lines[1]}" = "ppsplit: --image-patches: '63' must be a multiple of 4, the patches of one token" ]
 }
 
 @test "a model is planned from the names and shapes of its tensors" {
@@ -116,7 +225,9 @@ rename() {
     diff table again || true
     ppsplit --models --json | jq -e '[.[] | select(.trains.cpu | not)] |
         length > 10 and all(.plans and .refused == []) and
-        any(.model_type == "jamba" and .architecture == "JambaForCausalLM")'
+        any(.model_type == "jamba" and .architecture == "JambaForCausalLM") and
+        any(.architecture == "Mistral3ForConditionalGeneration") and
+        all(.architecture)'
     ppsplit --models | grep -q '^jamba .* no$'
 }
 

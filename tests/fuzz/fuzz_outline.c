@@ -96,15 +96,16 @@ static void check_table(const struct pp_model *m)
 {
     if (!m->table || m->table->n != m->n_layers + 3 || !m->n_layers)
         abort();
-    for (size_t i = 0; i < m->table->n; i++) {
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
         const struct pp_unit_row *r = &m->table->rows[i];
         bool fine = r->fqn && *r->fqn && isfinite(r->per_any_pair) &&
                     r->costs.fwd_flops[0] >= 0 && r->costs.fwd_flops[1] >= 0 &&
                     isfinite(r->costs.fwd_flops[0]) &&
                     isfinite(r->costs.fwd_flops[1]);
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            fine &=
-                r->costs.act_bytes[b] >= 0 && isfinite(r->costs.act_bytes[b]);
+            fine &= r->divided[b] >= 0 &&
+                    r->costs.act_bytes[b] >= r->divided[b] &&
+                    isfinite(r->costs.act_bytes[b]);
         if (!fine || r->experts > r->costs.params || r->whole > r->costs.params)
             abort();
     }
@@ -190,7 +191,7 @@ static void plan_renamed(const char *text, const struct pp_model *known)
     if (!t.at)
         abort();
     own_tensors(known, &t);
-    if (pp_outline_read(path, t.at, t.n, &why, &t.arena, &m, &err))
+    if (pp_outline_read(path, t.at, t.n, true, &why, &t.arena, &m, &err))
         abort();
     check_params(known, &m);
     close(fd);
@@ -219,7 +220,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         bool plain = !pp_model_has_encoder(&m) && !m.scores;
         if (plain && pp_model_n_tensors(&m) < MOST_TENSORS)
             plan_renamed(text, &m);
-    } else if (pp_outline_read(path, t.at, t.n, &why, &t.arena, &m, &err)) {
+    } else if (pp_outline_read(path, t.at, t.n, true, &why, &t.arena, &m,
+                               &err)) {
         check_error(&err);
     } else {
         check_table(&m);
