@@ -24,7 +24,6 @@ void pp_plan_stage_add(struct pp_plan_stage *s, const struct pp_plan_unit *u)
     const struct pp_plan_mode *mode = pp_plan_mode(u, s->recompute);
     const double *act = pp_plan_act_bytes(u, s->recompute);
     s->costs.params += u->costs.params;
-    s->trained_params += u->role == PP_ROLE_TRAINED ? u->costs.params : 0;
     for (int k = 0; k < 2; k++) {
         s->costs.fwd_flops[k] += u->costs.fwd_flops[k];
         s->recompute_flops[k] += mode ? mode->recompute_flops[k] : 0;

@@ -89,7 +89,6 @@ struct pp_plan_stage {
     enum pp_recompute recompute;
     struct pp_unit_costs costs; /* out_bytes: of the last unit; of an empty
                                    stage's input */
-    uint64_t trained_params;    /* of units that are not frozen */
     double recompute_flops[2];
     double workspace_bytes; /* the largest of its units' */
     double state_bytes;     /* if the model has has_state */

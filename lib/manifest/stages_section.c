@@ -251,7 +251,6 @@ static int set_costs(const struct pp_value *at, struct pp_manifest *m,
     if (pp_fields_read(at, pp_stage_fields, &found))
         return -1;
     *s = found.sums;
-    s->trained_params = s->costs.params;
     return 0;
 }
 

@@ -16,7 +16,8 @@
 #define MAX_HEADER_BYTES 100000000u
 
 /* Every dtype of the format: size and place are checked also for tensors that
- * are never read. */
+ * are never read. The types that are read come first, in the order of their
+ * numbers. */
 static const struct {
     const char *name;
     enum pp_dtype dtype;
@@ -36,20 +37,12 @@ static const struct {
 
 size_t pp_dtype_bytes(enum pp_dtype d)
 {
-    switch (d) {
-    case PP_DTYPE_F64:
-    case PP_DTYPE_I64:
-        return 8;
-    case PP_DTYPE_F32:
-    case PP_DTYPE_I32:
-        return 4;
-    case PP_DTYPE_F16:
-    case PP_DTYPE_BF16:
-        return 2;
-    case PP_DTYPE_OTHER:
-        break;
-    }
-    return 0;
+    return d < PP_DTYPE_OTHER ? dtypes[d].bits / 8 : 0;
+}
+
+const char *pp_dtype_name(enum pp_dtype d)
+{
+    return d < PP_DTYPE_OTHER ? dtypes[d].name : NULL;
 }
 
 struct tensor_header {

@@ -24,8 +24,18 @@ enum pp_dtype {
     PP_DTYPE_OTHER
 };
 
-/* Returns the bytes of one element; 0 for PP_DTYPE_OTHER. */
+/* Return the bytes of one element and the name of the type; 0 and NULL for
+ * PP_DTYPE_OTHER. */
 size_t pp_dtype_bytes(enum pp_dtype d);
+const char *pp_dtype_name(enum pp_dtype d);
+
+/* Returns the type of elements of 8, 4 or 2 bytes (base/elements.h). */
+static inline enum pp_dtype pp_dtype_of_bytes(size_t bytes)
+{
+    return bytes == sizeof(double)  ? PP_DTYPE_F64
+           : bytes == sizeof(float) ? PP_DTYPE_F32
+                                    : PP_DTYPE_BF16;
+}
 
 #define PP_MAX_DIMS 8
 

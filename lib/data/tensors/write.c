@@ -21,31 +21,10 @@ struct pp_tensor_writer {
     struct pp_checksum_sum sum;
 };
 
-static const char *dtype_name(enum pp_dtype d)
-{
-    switch (d) {
-    case PP_DTYPE_F64:
-        return "F64";
-    case PP_DTYPE_F32:
-        return "F32";
-    case PP_DTYPE_F16:
-        return "F16";
-    case PP_DTYPE_BF16:
-        return "BF16";
-    case PP_DTYPE_I64:
-        return "I64";
-    case PP_DTYPE_I32:
-        return "I32";
-    case PP_DTYPE_OTHER:
-        break;
-    }
-    return NULL;
-}
-
 static int put_entry(struct pp_json_writer *w, const struct pp_tensor_spec *s,
                      uint64_t *at, struct pp_err *err)
 {
-    const char *dtype = dtype_name(s->dtype);
+    const char *dtype = pp_dtype_name(s->dtype);
     size_t bytes = pp_dtype_bytes(s->dtype);
     uint64_t begin = *at;
     if (!dtype || s->n_dims < 0 || s->n_dims > PP_MAX_DIMS)

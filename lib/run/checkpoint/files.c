@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/checksum.h"
 #include "base/file.h"
 
@@ -193,7 +194,7 @@ static int by_number(const void *a, const void *b)
 int pp_ckpt_list(const char *dir, int64_t **steps, size_t *n,
                  struct pp_err *err)
 {
-    int rc = -1;
+    int rc = 0;
     size_t room = 0;
     *steps = NULL;
     *n = 0;
@@ -202,31 +203,23 @@ int pp_ckpt_list(const char *dir, int64_t **steps, size_t *n,
         return 0;
     if (!d)
         return pp_fail_errno(err, "%s", dir);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+    for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;) {
         int64_t step = pp_ckpt_parse_name(e->d_name);
         if (step < 0)
             continue;
-        if (*n == room) {
-            room = room ? 2 * room : 16;
-            int64_t *more = reallocarray(*steps, room, sizeof *more);
-            if (!more) {
-                pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", dir);
-                goto out;
-            }
-            *steps = more;
-        }
-        (*steps)[(*n)++] = step;
+        rc = pp_try_array_reserve(steps, &room, *n + 1, sizeof **steps, err);
+        if (rc == 0)
+            (*steps)[(*n)++] = step;
     }
-    if (*n > 0)
-        qsort(*steps, *n, sizeof **steps, by_number);
-    rc = 0;
-out:
     closedir(d);
     if (rc) {
         free(*steps);
         *steps = NULL;
+        return pp_fail_at(err, "%s: ", dir);
     }
-    return rc;
+    if (*n > 0)
+        qsort(*steps, *n, sizeof **steps, by_number);
+    return 0;
 }
 
 int64_t pp_ckpt_latest(const char *dir)

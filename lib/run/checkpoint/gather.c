@@ -145,13 +145,6 @@ static int by_order(const void *a, const void *b)
     return x->rank - y->rank;
 }
 
-static enum pp_dtype dtype_of(size_t element_bytes)
-{
-    return element_bytes == sizeof(double)  ? PP_DTYPE_F64
-           : element_bytes == sizeof(float) ? PP_DTYPE_F32
-                                            : PP_DTYPE_BF16;
-}
-
 /* Lists the tensors whose parts are listed, and returns their number. */
 static size_t list_specs(const struct gathering *d,
                          struct pp_tensor_spec *specs)
@@ -161,10 +154,10 @@ static size_t list_specs(const struct gathering *d,
         const struct part *t = &d->list[i];
         if (t->follows || (i > 0 && t->order == t[-1].order))
             continue;
-        specs[n] =
-            (struct pp_tensor_spec){.name = t->name,
-                                    .dtype = dtype_of(d->g->element_bytes),
-                                    .n_dims = t->n_dims};
+        specs[n] = (struct pp_tensor_spec){
+            .name = t->name,
+            .dtype = pp_dtype_of_bytes(d->g->element_bytes),
+            .n_dims = t->n_dims};
         memcpy(specs[n].dims, t->sizes, sizeof t->sizes);
         n++;
     }

@@ -209,22 +209,6 @@ static int write_tensors(const struct merge *g, const char *dir,
     return rc ? rc : pp_tensor_writer_close(w, err);
 }
 
-static int write_rest(const char *dir, const char *config_text,
-                      const char *source, struct pp_ckpt_sums *sums,
-                      struct pp_err *err)
-{
-    char path[PP_PATH_TEXT];
-    size_t n = strlen(config_text);
-    return pp_path(path, err, "%s/config.json", dir) ||
-                   pp_file_write(path, config_text, n, err) ||
-                   pp_ckpt_sums_add(sums, "config.json",
-                                    pp_checksum_of(config_text, n), err) ||
-                   pp_ckpt_copy_companions(source, dir, sums, err) ||
-                   pp_ckpt_sums_write(sums, dir, err)
-               ? -1
-               : 0;
-}
-
 int pp_merge(const char *dir, const struct pp_model *m,
              const struct pp_tensors *t, const char *config_text,
              const char *source, struct pp_err *err)
@@ -249,7 +233,10 @@ int pp_merge(const char *dir, const struct pp_model *m,
     struct merge g = {m, t, pp_calloc(pp_tensors_n(t) + 1, sizeof *g.added)};
     find_additions(&g);
     int rc = write_tensors(&g, tmp, &sums, err) ||
-                     write_rest(tmp, config_text, source, &sums, err) ||
+                     pp_ckpt_sums_put(&sums, tmp, "config.json", config_text,
+                                      strlen(config_text), err) ||
+                     pp_ckpt_copy_companions(source, tmp, &sums, err) ||
+                     pp_ckpt_sums_write(&sums, tmp, err) ||
                      pp_file_sync(tmp, err)
                  ? -1
                  : 0;

@@ -223,18 +223,6 @@ static int make_directories(const struct pp_ckpt *c, const char *tmp,
     return c->weights_only ? 0 : pp_dir_make(optimizer, err);
 }
 
-static int write_config(const char *tmp, const char *name, const char *text,
-                        struct pp_ckpt_sums *sums, struct pp_err *err)
-{
-    char path[PP_PATH_TEXT];
-    size_t n = strlen(text);
-    return pp_path(path, err, "%s/%s", tmp, name) ||
-                   pp_file_write(path, text, n, err) ||
-                   pp_ckpt_sums_add(sums, name, pp_checksum_of(text, n), err)
-               ? -1
-               : 0;
-}
-
 /* Writes everything but shards. Called by rank 0 alone. */
 static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                       const char *tmp, const struct pp_shards *shards,
@@ -244,10 +232,12 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     int rc = -1;
     const char *config =
         c->params->adapts ? "adapter_config.json" : "config.json";
-    if (write_config(tmp, config, c->config_text, &sums, err) ||
+    if (pp_ckpt_sums_put(&sums, tmp, config, c->config_text,
+                         strlen(c->config_text), err) ||
         (c->generator_config &&
-         write_config(tmp, "generator/config.json", c->generator_config, &sums,
-                      err)) ||
+         pp_ckpt_sums_put(&sums, tmp, "generator/config.json",
+                          c->generator_config, strlen(c->generator_config),
+                          err)) ||
         (c->source && pp_ckpt_copy_companions(c->source, tmp, &sums, err)) ||
         pp_shards_write_indexes(shards, tmp, &sums, err))
         goto out;

@@ -48,14 +48,11 @@ static int make_header(const struct pp_shards *s, const struct pp_shard_file *f,
         return -1;
     for (size_t i = f->first; i < f->end; i++) {
         const struct pp_tensor_info *t = &s->tensors[i];
-        size_t size = s->blocks[f->block].element_bytes;
         if (pp_shards_bytes(s, f->block, i) == 0 || t->number > 0)
             continue;
         specs[n] = (struct pp_tensor_spec){
             .name = pp_shards_name(s, f->block, i),
-            .dtype = size == sizeof(double)  ? PP_DTYPE_F64
-                     : size == sizeof(float) ? PP_DTYPE_F32
-                                             : PP_DTYPE_BF16};
+            .dtype = pp_dtype_of_bytes(s->blocks[f->block].element_bytes)};
         specs[n].n_dims = pp_tensor_file_sizes(t, specs[n].dims);
         n++;
     }

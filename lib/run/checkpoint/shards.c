@@ -312,19 +312,17 @@ static int write_index(const struct pp_shards *s, int from, int n_files,
                        const char *stem, const char *checkpoint,
                        struct pp_ckpt_sums *sums, struct pp_err *err)
 {
-    char name[PP_PATH_TEXT], path[PP_PATH_TEXT], *text = NULL;
+    char name[PP_PATH_TEXT], *text = NULL;
     size_t bytes = 0;
-    if (pp_path(name, err, "%s.safetensors.index.json", stem) ||
-        pp_path(path, err, "%s/%s", checkpoint, name))
+    if (pp_path(name, err, "%s.safetensors.index.json", stem))
         return -1;
     FILE *f = open_memstream(&text, &bytes);
     if (!f)
-        return pp_fail_errno(err, "%s", path);
+        return pp_fail_errno(err, "%s", name);
     print_index(f, s, from, n_files);
-    int rc = fclose(f) ? pp_fail_errno(err, "%s", path)
-                       : pp_file_write(path, text, bytes, err);
-    if (rc == 0)
-        rc = pp_ckpt_sums_add(sums, name, pp_checksum_of(text, bytes), err);
+    int rc = fclose(f)
+                 ? pp_fail_errno(err, "%s", name)
+                 : pp_ckpt_sums_put(sums, checkpoint, name, text, bytes, err);
     free(text);
     return rc;
 }

@@ -40,6 +40,18 @@ void pp_ckpt_sums_finish(struct pp_ckpt_sums *s)
 
 /* --- writing --- */
 
+int pp_ckpt_sums_put(struct pp_ckpt_sums *s, const char *checkpoint,
+                     const char *name, const char *text, size_t n,
+                     struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    return pp_path(path, err, "%s/%s", checkpoint, name) ||
+                   pp_file_write(path, text, n, err) ||
+                   pp_ckpt_sums_add(s, name, pp_checksum_of(text, n), err)
+               ? -1
+               : 0;
+}
+
 int pp_ckpt_sums_write(const struct pp_ckpt_sums *s, const char *checkpoint,
                        struct pp_err *err)
 {

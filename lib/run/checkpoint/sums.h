@@ -27,6 +27,13 @@ struct pp_ckpt_sums {
 
 int pp_ckpt_sums_add(struct pp_ckpt_sums *s, const char *name, uint64_t value,
                      struct pp_err *err) PP_MUST_USE;
+
+/* Writes a file of n bytes into the checkpoint, syncs it, and adds its
+ * checksum.
+ */
+int pp_ckpt_sums_put(struct pp_ckpt_sums *s, const char *checkpoint,
+                     const char *name, const char *text, size_t n,
+                     struct pp_err *err) PP_MUST_USE;
 void pp_ckpt_sums_finish(struct pp_ckpt_sums *s);
 
 /* Writes the list into the checkpoint, and syncs it. */
