@@ -221,7 +221,6 @@ static int check_mtp(const char *symbols, struct pp_layout_check *c,
         if (*s == 'm' && at + c->n_ranks < n_stages)
             return pp_fail(err, PP_EXIT_INPUT,
                            "an 'm' is not in the last chunk of its rank");
-        c->mtp_standalone |= *s == 'm' && at != n_stages - 1;
     }
     if (strcspn(first, "|") < strlen(first) &&
         strchr(first + strcspn(first, "|"), 'm'))
@@ -235,7 +234,6 @@ int pp_layout_check(const char *symbols, struct pp_layout_check *c,
                     struct pp_err *err)
 {
     size_t n = pp_layout_n_stages(symbols);
-    c->mtp_standalone = false;
     if (n % c->n_ranks)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%zu stages do not divide by %zu ranks", n, c->n_ranks);

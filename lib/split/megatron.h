@@ -41,7 +41,6 @@ struct pp_layout_check {
     size_t n_ranks;
     size_t n_chunks; /* 0: any. The check sets it to the layout's. */
     size_t n_layers, n_mtp;
-    bool mtp_standalone; /* output: an m is not in the last stage */
 };
 
 /* Checks expanded symbols: Megatron-LM's checks in Megatron-LM's order. An m on
