@@ -115,7 +115,7 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
         max = to_float(sinks[h]);
     }
     sum = max > -INFINITY ? 1 : 0;
-    for (int at = first_key(s, sq.context + t); counts && at <= last;
+    for (int at = pp_attention_first(s, sq.context + t); counts && at <= last;
          at += PP_WARP) {
         int n = last + 1 - at < PP_WARP ? last + 1 - at : PP_WARP;
         size_t first = (size_t)(keys.begin + at);
@@ -197,7 +197,7 @@ static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
     float acc[LANE_COLUMNS] = {0};
     bool counts = t < sq.length;
     bool lone = pp_attention_is_lone(s, sq.base, all.length, sq.context + t);
-    for (int at = first_key(s, sq.context + t); counts && at <= last;
+    for (int at = pp_attention_first(s, sq.context + t); counts && at <= last;
          at += PP_WARP) {
         int n = last + 1 - at < PP_WARP ? last + 1 - at : PP_WARP;
         size_t first = (size_t)(all.begin + at);
@@ -226,7 +226,7 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
     const elem *key = b->k + row * s->ldkv + kv * s->HDQK;
     const elem *value = b->v + row * s->ldkv + kv * s->HDV;
     int end = t < keys.length
-                  ? end_position(s, sq.context + sq.length, t) - sq.context
+                  ? pp_attention_end(s, sq.context + sq.length, t) - sq.context
                   : 0;
     int begin = first_position(s, t) - sq.context;
     begin = begin > 0 ? begin : 0;

@@ -118,16 +118,10 @@ tile_of(const struct pp_attention_shape *s, unsigned i, unsigned height,
     return t;
 }
 
-/* Query row t of a sequence is at position context + t. first_key and last_key
- * are the first and the last of n keys to which the query at position t may
- * attend. first_position is the first position whose query may attend to key t,
- * and end_position is one past the last one, before end. */
-static __device__ inline int first_key(const struct pp_attention_shape *s,
-                                       int t)
-{
-    return s->window && t + 1 > (int)s->window ? t + 1 - (int)s->window : 0;
-}
-
+/* Query row t of a sequence is at position context + t. last_key is the last of
+ * n keys to which the query at position t may attend, and first_position is the
+ * first position whose query may attend to key t. attention_span.h has the
+ * others. */
 static __device__ inline int last_key(const struct pp_attention_shape *s, int n,
                                       int t)
 {
@@ -138,12 +132,6 @@ static __device__ inline int first_position(const struct pp_attention_shape *s,
                                             int t)
 {
     return s->whole ? 0 : t;
-}
-
-static __device__ inline int end_position(const struct pp_attention_shape *s,
-                                          int end, int t)
-{
-    return s->window && t + (int)s->window < end ? t + (int)s->window : end;
 }
 
 /* The term that the gradient of a score subtracts from dp: d, the sum over the

@@ -70,7 +70,7 @@ PP_INLINE size_t larger(size_t a, size_t b)
 /* Returns the first key to which query t may attend. */
 PP_INLINE size_t window_start(const struct pp_attention_shape *s, size_t t)
 {
-    return s->window && t + 1 > s->window ? t + 1 - s->window : 0;
+    return (size_t)pp_attention_first(s, (int32_t)t);
 }
 
 /* Returns one past the last key to which query t may attend. */

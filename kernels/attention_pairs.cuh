@@ -109,7 +109,7 @@ queries_of(const struct pp_attention_shape *s, struct packed_sequence sq,
     int begin = first_position(s, t) - sq.context;
     struct query_range r = {begin > 0 ? begin : 0, 0};
     if (t < n_keys)
-        r.end = end_position(s, n_keys, last) - sq.context;
+        r.end = pp_attention_end(s, n_keys, last) - sq.context;
     return r;
 }
 

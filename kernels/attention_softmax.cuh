@@ -61,7 +61,7 @@ static __device__ inline void mask_keys(const struct pp_attention_shape *s,
     PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int position = query + lane / 4 + r * 8;
-        int first = first_key(s, position) - key,
+        int first = pp_attention_first(s, position) - key,
             last = last_key(s, n_keys, position) - key;
         PP_UNROLL
         for (int n = 0; n < N; n++)

@@ -44,13 +44,31 @@ pp_attention_span(const struct pp_attention_shape *s, size_t i)
     return p;
 }
 
+/* Return the first key to which the query at position t of a span may attend,
+ * and one past the last query before end that may attend to key t. */
+PP_SPAN_INLINE int32_t pp_attention_first(const struct pp_attention_shape *s,
+                                          int32_t t)
+{
+    int32_t w = (int32_t)s->window;
+    return !w ? 0 : s->chunked ? t - t % w : t + 1 > w ? t + 1 - w : 0;
+}
+
+PP_SPAN_INLINE int32_t pp_attention_end(const struct pp_attention_shape *s,
+                                        int32_t end, int32_t t)
+{
+    int32_t w = (int32_t)s->window;
+    int32_t last = !w ? end : s->chunked ? t - t % w + w : t + w;
+    return last < end ? last : end;
+}
+
 /* Returns whether the query at a position of a span of n keys at base has one
  * key in the whole sequence, itself. */
 PP_SPAN_INLINE bool pp_attention_is_lone(const struct pp_attention_shape *s,
                                          int32_t base, int32_t n,
                                          int32_t position)
 {
-    return s->whole ? n == 1 : base + position == 0 || s->window == 1;
+    bool begins = s->window && s->chunked && position % (int32_t)s->window == 0;
+    return s->whole ? n == 1 : base + position == 0 || s->window == 1 || begins;
 }
 
 #endif

@@ -273,7 +273,7 @@ static __device__ inline void key_tiles(const struct pp_attention_shape *s,
 {
     int end = last_key(s, keys.length, t + rows - 1) + 1;
     end = end < keys.length ? end : keys.length;
-    *from = first_key(s, t) / height;
+    *from = pp_attention_first(s, t) / height;
     *to = t < keys.length || s->one_chunk ? (end + height - 1) / height : *from;
     *to = *to > *from ? *to : *from;
 }
@@ -282,7 +282,8 @@ static __device__ inline void key_tiles(const struct pp_attention_shape *s,
 static __device__ inline bool attends(const struct pp_attention_shape *s,
                                       int n_keys, int query, int key)
 {
-    return key <= last_key(s, n_keys, query) && key >= first_key(s, query);
+    return key <= last_key(s, n_keys, query) &&
+           key >= pp_attention_first(s, query);
 }
 
 /* Return whether any, or all, of n queries from position `query` on attend to
@@ -293,7 +294,7 @@ static __device__ inline bool any_attends(const struct pp_attention_shape *s,
                                           int m)
 {
     return key <= last_key(s, n_keys, query + n - 1) &&
-           key + m > first_key(s, query);
+           key + m > pp_attention_first(s, query);
 }
 
 static __device__ inline bool all_attend(const struct pp_attention_shape *s,
@@ -301,7 +302,7 @@ static __device__ inline bool all_attend(const struct pp_attention_shape *s,
                                          int m)
 {
     return key + m <= last_key(s, n_keys, query) + 1 &&
-           key >= first_key(s, query + n - 1);
+           key >= pp_attention_first(s, query + n - 1);
 }
 
 /* Returns the tanh of a score with a cap, which is view->cap times that; x has

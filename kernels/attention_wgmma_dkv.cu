@@ -50,7 +50,7 @@ queries_at(const struct pp_attention_shape *s, const struct dkv_block *b,
     of.begin = first_position(s, b->at) - of.sq.context;
     of.begin = of.begin > 0 ? of.begin : 0;
     of.end = b->at < of.n_keys
-                 ? end_position(s, of.sq.context + of.sq.length, last) -
+                 ? pp_attention_end(s, of.sq.context + of.sq.length, last) -
                        of.sq.context
                  : 0;
     int rows = of.end > of.begin ? of.end - of.begin : 0;
@@ -131,7 +131,7 @@ queries_of_keys(const struct pp_attention_shape *s, int n_keys, int query,
     for (int r = 0; r < 2; r++) {
         int t = key + (int)threadIdx.x % PP_WARP / 4 + r * 8;
         in.first[r] = t < n_keys ? first_position(s, t) - query : ROWS;
-        in.last[r] = end_position(s, query + ROWS, t) - query - 1;
+        in.last[r] = pp_attention_end(s, query + ROWS, t) - query - 1;
     }
     return in;
 }

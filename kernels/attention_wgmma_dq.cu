@@ -63,7 +63,7 @@ keys_of_queries(const struct pp_attention_shape *s,
     struct pair_range in;
     PP_UNROLL
     for (int r = 0; r < 2; r++) {
-        in.first[r] = first_key(s, rows->position[r]) - key;
+        in.first[r] = pp_attention_first(s, rows->position[r]) - key;
         in.last[r] = last_key(s, n_keys, rows->position[r]) - key;
     }
     return in;

@@ -283,8 +283,9 @@ static __global__ void route_bwd_kernel(elem *dlogits, const float *dweight,
         float d = real ? -mean * p[e] : 0;
         for (size_t j = 0; real && j < K; j++) {
             float dp = (dweight[row[j]] - s) / by;
+            float slope = (rule.weighs_input ? 1 : p[e]) * (1 - p[e]);
             if ((size_t)r.expert[row[j]] == e)
-                d = rule.sigmoid ? dp * p[e] * (1 - p[e]) : (dp - mean) * p[e];
+                d = rule.sigmoid ? dp * slope : (dp - mean) * p[e];
         }
         store(&dlogits[t * E + e], d);
     }

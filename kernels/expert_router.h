@@ -192,8 +192,10 @@ static PP_ROUTE_FWD(route_fwd)
  * (dweight - s) / by. Sigmoids do not depend on each other. */
 static void logits_bwd(real *out, const real *dw, const real *p,
                        const struct pp_routing *r, const int32_t *row, size_t E,
-                       size_t K, bool sigmoid, double s, double by)
+                       size_t K, const struct pp_router *rule, double s,
+                       double by)
 {
+    bool sigmoid = rule->sigmoid;
     double sum = 0;
     for (size_t j = 0; !sigmoid && j < K; j++)
         sum += ((double)dw[row[j]] - s) / by * (double)p[r->expert[row[j]]];
@@ -202,7 +204,8 @@ static void logits_bwd(real *out, const real *dw, const real *p,
     for (size_t j = 0; j < K; j++) {
         size_t e = (size_t)r->expert[row[j]];
         double dp = ((double)dw[row[j]] - s) / by, at = (double)p[e];
-        out[e] = (real)(sigmoid ? dp * at * (1 - at) : (dp - sum) * at);
+        double slope = rule->weighs_input ? 1 - at : at * (1 - at);
+        out[e] = (real)(sigmoid ? dp * slope : (dp - sum) * at);
     }
 }
 
@@ -225,7 +228,7 @@ static PP_ROUTE_BWD(route_bwd)
         for (size_t j = 0; rule->norm && j < K; j++)
             s += (double)dw[row[j]] * (double)p[r->expert[row[j]]] /
                  (by * scale);
-        logits_bwd(out, dw, p, r, row, E, K, rule->sigmoid, s, by);
+        logits_bwd(out, dw, p, r, row, E, K, rule, s, by);
     }
     return 0;
 }

@@ -68,7 +68,8 @@ typedef PP_SCORES(pp_scores_fn);
  *                    token, and -1 for padding; then nothing is chosen. It has
  *                    -2 - e if expert e drops the token. These rows come last,
  *                    by token, and r->token has -1 minus the token
- * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
+ * bwd writes dlogits (N, E) from dweight (R), accumulated type: the gradient by
+ * the weights, or if they weigh inputs by their logarithms. */
 #define PP_ROUTE_FWD(name)                                             \
     int(name)(void *probs, void *weight, struct pp_routing *r,         \
               const void *logits, const void *bias,                    \

@@ -21,8 +21,9 @@ enum pp_gelu {
 
 /* How a router chooses and weighs experts. */
 struct pp_router {
-    bool sigmoid;    /* of every logit; else a softmax over them */
-    bool norm;       /* the weights of a token add up to scale */
+    bool sigmoid;      /* of every logit; else a softmax over them */
+    bool norm;         /* the weights of a token add up to scale */
+    bool weighs_input; /* of experts, not their output; with sigmoids alone */
     bool two_best;   /* a group counts for the sum of its two best experts, not
                         for the best one */
     size_t n_groups; /* equal parts of the experts, at most

@@ -64,7 +64,7 @@ typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
  * Each row holds G groups of C elements. Every group is normalised alone, with
  * the same weight: G = 1 for a layer's norm, G = heads for the norm of each
  * query or key head. shift is 0, or 1 for Gemma.
- *   x     (N, G, C), ldx        w  (C)
+ *   x     (N, G, C), ldx        w  (C), or NULL: zeros
  *   r     (N, G, C), ldy        added to the output, or NULL
  *   y     (N, G, C), ldy        written; y may be x
  *   rstd  (N, G), ldr           written
@@ -181,9 +181,10 @@ typedef PP_ROPE_ON_AXES(pp_rope_axes_fn);
  * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows. Both
  * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
  * row t attends to the rows s <= t of its sequence; if window > 0, only to rows
- * with t - s < window. If whole, it attends to all rows of its sequence, also
- * to the rows behind it; then there is no window and no keys. Query head h uses
- * key head h / (NH / NKV).
+ * with t - s < window, or if chunked, only to rows of the same chunk of so many
+ * positions (Llama 4; then no one_chunk). If whole, it attends to all rows of
+ * its sequence, also to the rows behind it; then there is no window and no
+ * keys. Query head h uses key head h / (NH / NKV).
  *
  * A part of a sequence also attends to tokens before the part. Then keys says
  * for each sequence of queries which rows of k and v it attends to; k, v, dk
@@ -221,6 +222,7 @@ struct pp_attention_shape {
     double cap;    /* of scaled scores: they become cap tanh(score / cap), as in
                       Gemma 2; 0: none */
     size_t window; /* 0: no window */
+    bool chunked;  /* the window is a chunk */
     bool whole;    /* not causal */
 
     /* For parts of sequences. */

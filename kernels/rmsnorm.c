@@ -26,7 +26,7 @@ PP_CLONES static real norm_group(real *y, const real *x, const real *w,
     real rstd = (real)(1 / sqrt(of.sum / of.width + eps));
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
-        y[i] = x[i] * rstd * (shift + w[i]);
+        y[i] = x[i] * rstd * (w ? shift + w[i] : shift);
     return rstd;
 }
 
@@ -38,7 +38,7 @@ PP_CLONES static double dot3(const real *a, const real *b, const real *w,
     for (size_t at = 0; at < C; at += 256) {
         size_t n = C - at < 256 ? C - at : 256;
         for (size_t i = 0; i < n; i++)
-            product[i] = a[at + i] * (shift + w[at + i]);
+            product[i] = a[at + i] * (w ? shift + w[at + i] : shift);
         sum += dot_rows(product, b + at, n);
     }
     return sum;
@@ -52,7 +52,7 @@ PP_CLONES static void norm_group_bwd(real *dx, const real *dy, const real *x,
     real m = (real)(mean * (double)rstd);
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
-        dx[i] = rstd * (dy[i] * (shift + w[i]) - x[i] * m);
+        dx[i] = rstd * (dy[i] * (w ? shift + w[i] : shift) - x[i] * m);
 }
 
 PP_CLONES static void add_row(real *restrict y, const real *restrict r,

@@ -89,7 +89,7 @@ rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x, const elem *w,
     if (p.lane == 0)
         rstd[p.row * ldr + p.group % G] = r;
     for (size_t i = p.lane; i < C / V; i += TEAM) {
-        pack<V> a = in[i], by = ((const pack<V> *)w)[i];
+        pack<V> a = in[i], by = rest_of<V>(w, 0, i);
         pack<V> e = rest_of<V>(more, at, i);
         for (int j = 0; j < V; j++)
             store(&a.at[j],
@@ -109,12 +109,11 @@ static __global__ void rmsnorm_bwd_input_kernel(
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
     const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
     const pack<V> *d = (const pack<V> *)(dy + p.row * lddy + p.column);
-    const pack<V> *by = (const pack<V> *)w;
     size_t at = p.row * lddx + p.column;
     pack<V> *out = (pack<V> *)(dx + at);
     float sum = 0;
     for (size_t i = p.lane; !sums.n && p.inside && i < C / V; i += TEAM) {
-        pack<V> a = in[i], b = by[i], c = d[i];
+        pack<V> a = in[i], b = rest_of<V>(w, 0, i), c = d[i];
         for (int j = 0; j < V; j++)
             sum += to_float(c.at[j]) * (shift + to_float(b.at[j])) *
                    to_float(a.at[j]);
@@ -126,7 +125,8 @@ static __global__ void rmsnorm_bwd_input_kernel(
     float r = rstd[p.row * ldr + p.group % G];
     float mean = sum * r * r / (float)sums.C;
     for (size_t i = p.lane; i < C / V; i += TEAM) {
-        pack<V> a = in[i], b = by[i], c = d[i], e = rest_of<V>(more, at, i);
+        pack<V> a = in[i], b = rest_of<V>(w, 0, i), c = d[i];
+        pack<V> e = rest_of<V>(more, at, i);
         for (int j = 0; j < V; j++)
             store(&a.at[j],
                   r * (to_float(c.at[j]) * (shift + to_float(b.at[j])) -

@@ -53,6 +53,7 @@ const char pp_config_definitions[] =
     "rope_parameters.partial_rotary_factor|partial_rotary_factor "
     "topk_norm=norm_topk_prob groups=1 kept=1 scale=1 "
     "adjacent=0 gates=0 query_scalar=0 query_beta=0 query_period=1 "
+    "apart=0 chunks=0 weighs=0 "
     "embed_scale=0 "
     "logits_by=0 logit_cap=0 score_cap=0 sinks=0 erf=0 "
     "shared_gate=0 shared_scale=0 biases=0 limit=0 gain=0 "
@@ -106,6 +107,8 @@ static const struct member of_all[] = {
     {"query_scalar", REAL, AT(query_scalar)},
     {"query_beta", REAL, AT(query_beta)},
     {"query_period", SIZE, AT(query_period)},
+    {"apart", FLAG, AT(unrotated_queries)},
+    {"chunks", FLAG, AT(chunked)},
     {"gates", FLAG, AT(gates)},
     {"sinks", FLAG, AT(sinks)},
     {"embed_scale", REAL, AT(embed_scale)},
@@ -152,6 +155,7 @@ static const struct member of_experts[] = {
     {"gain", REAL, AT(moe.gain)},
     {"score_bias", FLAG, AT(moe.score_bias)},
     {"sigmoid", FLAG, AT(moe.router.sigmoid)},
+    {"weighs", FLAG, AT(moe.router.weighs_input)},
     {"topk_norm", FLAG, AT(moe.router.norm)},
     {"two_best", FLAG, AT(moe.router.two_best)},
     {"groups", SIZE, AT(moe.router.n_groups)},
@@ -405,7 +409,10 @@ static bool may_recur(const struct pp_model *m)
 static int check_types(struct pp_formulas *f)
 {
     struct pp_value list;
-    bool has_switch = strstr(f->own, "use_sliding_window");
+    const char *key =
+        strstr(f->own, "use_sliding_window")     ? "use_sliding_window"
+        : strstr(f->own, "attention_chunk_size") ? "attention_chunk_size"
+                                                 : "sliding_window";
     if (!pp_formula_holds(f, "typed") || pp_formula_of(f, "span") < 0 ||
         !pp_config_find_set(f->config, "layer_types", &list))
         return 0;
@@ -413,9 +420,8 @@ static int check_types(struct pp_formulas *f)
         struct pp_value item = pp_value_item(&list, i);
         f->layer = i;
         if (pp_formula_holds(f, "sliding"))
-            return pp_value_fail(&item, "'sliding_attention' without %s",
-                                 has_switch ? "use_sliding_window"
-                                            : "sliding_window");
+            return pp_value_fail(&item, "'%s' without %s",
+                                 json_string_value(item.value), key);
     }
     return 0;
 }

@@ -27,7 +27,7 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
 /* The other families with windows have one in every layer. */
 #define TYPED                                                            \
     (OF(QWEN2) | OF(QWEN3) | OF(QWEN2_MOE) | OF(GPT_OSS) | OF(SMOLLM3) | \
-     OF(GEMMA2) | OF(GEMMA3) | (FROM(OLMO3) & ~LINEAR))
+     OF(GEMMA2) | OF(GEMMA3) | (FROM(OLMO3) & ~(LINEAR | OF(LLAMA4))))
 
 const char *const pp_gelu_words[] = {"gelu", "quick_gelu", "gelu_new",
                                      "gelu_pytorch_tanh", NULL};
@@ -58,6 +58,7 @@ static const char *const
     *const omni_audio[] = {"qwen2_5_omni_audio_encoder", NULL},
     *const recurrent_types[] = {"linear_attention", "full_attention", NULL},
     *const layer_types[] = {"sliding_attention", "full_attention", NULL},
+    *const chunk_types[] = {"chunked_attention", "full_attention", NULL},
     *const gpt2_gelu[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", NULL},
     *const selections[] = {"softmax", "sigmoid", NULL},
     *const combinations[] = {"average", "sum", NULL},
@@ -89,6 +90,7 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(COHERE2_MOE), PP_IN_MODEL, "shared_expert_combination_strategy", PP_WORD,
      combinations},
     {TYPED, PP_IN_MODEL, "layer_types", PP_WORD, layer_types},
+    {OF(LLAMA4), PP_IN_MODEL, "layer_types", PP_WORD, chunk_types},
     {WITH_EXPERTS, PP_IN_MODEL, "router_jitter_noise", PP_NUMBER, NULL, 0},
     {WITH_EXPERTS, PP_IN_MODEL, "output_router_logits", PP_FALSE,
      .unless = "router_aux_loss_coef",

@@ -147,15 +147,6 @@ const struct pp_outline_family pp_outline_families[] = {
      "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
     {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
-    {"llama4_text", "Llama4ForCausalLM", "I=intermediate_size_mlp "
-     "Ie=intermediate_size sparse=has(moe_layers)?in(moe_layers):"
-     "(l+1)%interleave_moe_layer_step==0 norms attention ff_mlp@!sparse "
-     "feed_forward.router(E,H)@sparse "
-     "feed_forward.experts.gate_up_proj!(E,H,2*Ie)@sparse "
-     "feed_forward.experts.down_proj!(E,Ie,H)@sparse "
-     "feed_forward.shared_expert.gate_proj(Ie,H)@sparse "
-     "feed_forward.shared_expert.up_proj(Ie,H)@sparse "
-     "feed_forward.shared_expert.down_proj(H,Ie)@sparse", NULL},
     {"mimo_v2_flash", "MiMoV2FlashForCausalLM",
      "nkv=num_key_value_heads*(sliding?2:1) norms attention sinks@sliding "
      "mlp@!sparse experts@sparse", NULL},

@@ -59,8 +59,9 @@ static size_t embedding_parts(const struct pp_model *m,
     return n;
 }
 
-size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
-                     struct pp_model_part out[PP_MAX_PARTS])
+/* Lists the parts of a unit but for their unit. */
+static size_t list_parts(const struct pp_model *m, struct pp_unit_id u,
+                         struct pp_model_part out[PP_MAX_PARTS])
 {
     const struct pp_family *f = pp_family_of(m->architecture);
     bool dense =
@@ -96,6 +97,15 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
     default:
         return 0;
     }
+}
+
+size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
+                     struct pp_model_part out[PP_MAX_PARTS])
+{
+    size_t n = list_parts(m, u, out);
+    for (size_t i = 0; i < n; i++)
+        out[i].unit = u;
+    return n;
 }
 
 /* Names of the language model's tensors in LLaVA and Qwen2-Audio begin so. */

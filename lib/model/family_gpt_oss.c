@@ -20,6 +20,7 @@ static const struct pp_names names = {
             [PP_P_EXPERT_DOWN_BIAS] = "mlp.experts.down_proj_bias",
         },
     .stacks = true,
+    .alternate = true,
 };
 
 const struct pp_family pp_family_gpt_oss = {

@@ -194,6 +194,7 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
     f.per_pair =
         2 * (double)m->n_heads * (double)(m->head_dim + pp_model_v_dim(m));
     f.window = pp_unit_window(m, u);
+    f.chunked = m->chunked;
     return f;
 }
 

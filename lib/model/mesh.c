@@ -314,6 +314,10 @@ static int check_exchange(const struct pp_mesh *x, const struct pp_model *m,
         return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
                                "a ring adds in another order than one rank, "
                                "and the plan is exact");
+    if (x->cp > 1 && m->chunked && x->cp_exchange == PP_CP_RING)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
+                               "a ring does not know where chunks of attention "
+                               "begin, which the model has");
     if (x->cp == 1 || x->cp_exchange != PP_CP_A2A)
         return 0;
     if (x->cp > PP_MOST_A2A_RANKS)

@@ -73,6 +73,7 @@
     F(GRANITEMOESHARED, granitemoeshared) \
     F(AFMOE, afmoe)                       \
     F(COHERE2_MOE, cohere2_moe)           \
+    F(LLAMA4, llama4)                     \
     F(QWEN3_5_MOE, qwen3_5_moe)           \
     F(QWEN3_NEXT, qwen3_next)
 
@@ -221,10 +222,13 @@ struct pp_model {
     bool norms_all_heads; /* QK-norm is one of all queries and one of all keys
                              of a token */
     size_t window;        /* positions that a windowed layer attends, or 0 */
+    bool chunked;         /* windows are chunks: they do not move on */
     struct pp_layer_set windowed;
     /* Queries at position p are multiplied by 1 + query_beta ln(1 + floor(p /
-     * query_period)); 0: by 1. */
+     * query_period)); 0: by 1. If unrotated_queries, only in layers without
+     * rotary positions, which then count from 1. */
     double query_beta;
+    bool unrotated_queries;
     size_t query_period;
     double query_scalar; /* scores are divided by its root; 0: head_dim */
     double embed_scale;  /* of embeddings; 0: 1 */

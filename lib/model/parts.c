@@ -189,7 +189,8 @@ static void attention_tensors(const struct pp_model *m,
         set_matrix(&out[PP_P_ATTN_GATE], q, h, PP_SPLIT_ROWS, nq);
     if (m->sinks)
         set_vector(&out[PP_P_SINKS], nq, PP_INIT_NORMAL, PP_SPLIT_ROWS, nq);
-    if (m->qk_norm) {
+    if (pp_family_of(m->architecture)->names->layer[PP_P_Q_NORM] &&
+        m->qk_norm) {
         bool all = m->norms_all_heads;
         set_norm(m, &out[PP_P_Q_NORM], all ? q : m->head_dim);
         set_norm(m, &out[PP_P_K_NORM], all ? kv : m->head_dim);
@@ -203,12 +204,14 @@ static void attention_tensors(const struct pp_model *m,
 static void attention_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
     const struct pp_model *m = s->model;
     size_t tp = pp_shard_row_ranks(s), hd = m->head_dim;
     size_t nh = tp * pp_shard_heads(s), nkv = tp * pp_shard_kv_heads(s);
     size_t qk = nh + nkv, qkv = qk + nkv;
-    size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
+    /* 0 removes the tensors of QK-norm, or of the gradient of its weight. */
+    size_t norm = pp_unit_norms_qk(m, p->unit);
+    size_t of_weight =
+        pp_family_of(m->architecture)->names->layer[PP_P_Q_NORM] ? norm : 0;
     size_t row = qkv + (m->gates ? nh : 0);
     size_t norms = m->norms_all_heads ? 2 * tp : qk;
     out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
@@ -217,7 +220,8 @@ static void attention_saved(const struct pp_shard *s,
     out[PP_S_LSE] = (struct pp_saved){PP_SAVED_ACT_I, nh, true};
     out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
     out[PP_S_GATED] = (struct pp_saved){PP_SAVED_ACT_W, m->gates ? nh * hd : 0};
-    out[PP_S_DQK_NORM] = (struct pp_saved){PP_SAVED_GRAD_W, norm * qk * hd};
+    out[PP_S_DQK_NORM] =
+        (struct pp_saved){PP_SAVED_GRAD_W, of_weight * qk * hd};
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row * hd};
     out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, 2 * nkv * hd};
     out[PP_S_DSINKS] =
@@ -419,7 +423,7 @@ static void experts_tensors(const struct pp_model *m,
     const struct pp_names *names = pp_family_of(m->architecture)->names;
     bool fused = !names->layer[PP_P_EXPERT_UP];
     set_matrix(&out[PP_P_EXPERT_GATE], fused ? 2 * i : i, h, PP_SPLIT_ROWS, i);
-    if (fused && names->stacks_rows)
+    if (fused && !names->alternate)
         set_segments(&out[PP_P_EXPERT_GATE], i, i, 0);
     if (!fused)
         set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);

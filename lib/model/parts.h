@@ -54,6 +54,7 @@ struct pp_model_part {
     enum pp_part_kind kind;
     enum pp_norm_place place; /* of a norm */
     size_t encoder;           /* of the model's, for a part of an encoder */
+    struct pp_unit_id unit;   /* of the part, in its own model */
 };
 
 /* The slots of a norm in the tables of its unit. The last norm, and one after a
@@ -100,9 +101,9 @@ struct pp_names {
      * values; likewise that of the gate holds gate and up, also of experts. */
     const char *layer[PP_N_LAYER_PARAMS];
     bool transposed;      /* files have matrices of layers as (in, out) */
-    bool stacks;          /* one tensor has all experts, as (in, out); gate and
-                             up take turns in its columns */
-    bool stacks_rows;     /* the same as (out, in), gate before up */
+    bool stacks;          /* one tensor has all experts, as (in, out) */
+    bool stacks_rows;     /* the same as (out, in) */
+    bool alternate;       /* in it gate and up take turns, else gate is first */
     bool bias_is_row;     /* files have the bias of a router as (1, experts) */
     const char *optional; /* how names may begin: "transformer." Released
                              weights of the family lack it */
@@ -143,6 +144,17 @@ static inline bool pp_model_gates_beside(const struct pp_model *m)
 {
     return m->gates &&
            !pp_family_of(m->architecture)->names->layer[PP_P_ATTN_GATE];
+}
+
+/* Reports whether attention of a decoder layer norms queries and keys. Without
+ * a name for the weight the norm has none, and layers without rotary positions
+ * have no norm. */
+static inline bool pp_unit_norms_qk(const struct pp_model *m,
+                                    struct pp_unit_id u)
+{
+    return m->qk_norm &&
+           (pp_family_of(m->architecture)->names->layer[PP_P_Q_NORM] ||
+            pp_unit_rotates(m, u));
 }
 
 /* Reports whether the gate of the outputs of linear attention is in one tensor

@@ -127,6 +127,14 @@ FAMILIES = {
         prefix_dense_sliding_window_pattern=r.choice([1, 2]),
         mlp_layer_types=[r.choice(["dense", "sparse"]) for _ in range(n)],
         attention_bias=yes(r)),
+    "llama4_text": lambda r, n: dict(
+        heads(r), **experts(r, "num_local_experts"), intermediate_size_mlp=9,
+        moe_layers=[i for i in range(n) if yes(r)], use_qk_norm=yes(r),
+        no_rope_layers=[r.randint(0, 1) for _ in range(n)],
+        attention_chunk_size=r.choice([1, 3, 20, 65]), attn_scale=0.4,
+        attn_temperature_tuning=yes(r), floor_scale=r.choice([1, 5, 40]),
+        layer_types=[r.choice(["chunked_attention", "full_attention"])
+                     for _ in range(n)]),
     "minimax_m2": lambda r, n: dict(experts(r, "num_local_experts"),
                                     head_dim=16, rotary_dim=8),
     "ernie4_5_moe": lambda r, n: dict(

@@ -74,6 +74,7 @@ differs() {
 @test "afmoe" { family afmoe; }
 @test "glm4_moe_lite" { family glm4_moe_lite; }
 @test "cohere2_moe" { family cohere2_moe; }
+@test "llama4_text" { family llama4_text; }
 @test "minimax_m2" { family minimax_m2; }
 @test "qwen3_5" { family qwen3_5_text; }
 @test "qwen3_5_moe" { family qwen3_5_moe_text; }
@@ -98,5 +99,8 @@ differs() {
     differs cohere2_moe '.shared_expert_combination_strategy = "sum"' \
         '.expert_selection_fn = "softmax"' \
         '.prefix_dense_sliding_window_pattern = 2'
+    differs llama4_text '.attention_chunk_size = 6' '.use_qk_norm = false' \
+        '.attn_temperature_tuning = false' '.no_rope_layers = [1, 1, 1]' \
+        '.layer_types[0] = "full_attention"'
     differs minimax_m2 '.rotary_dim = 8 | del(.rope_parameters)'
 }

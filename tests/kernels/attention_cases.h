@@ -21,6 +21,7 @@ struct attention_case {
     int visit; /* if not 0: 1 + chunk * 2 + half; the call is for that chunk
                   alone, and joins other results */
     double cap;
+    bool chunked; /* the window is a chunk of positions */
 };
 
 static const struct attention_case attention_cases[] = {
@@ -55,6 +56,32 @@ static const struct attention_case attention_cases[] = {
     {"a slice, window, sinks", 2, 1, 40, 33, 2, 9, 1, 2, {30, 4}, {30, 6}, 7},
     {"64, a slice", 2, 1, 64, 64, 0, 0, 0, 2, {70, 9}, {72, 16}, 90},
     {"64, a slice, window", 2, 2, 64, 64, 8, 40, 0, 2, {66, 64}, {66, 70}, 33},
+    {"chunk 9", 2, 1, 40, 33, 2, 9, 1, 2, {9, 36}, {9, 40}, .chunked = true},
+    {"64, chunk 40, a slice",
+     2,
+     2,
+     64,
+     64,
+     8,
+     40,
+     0,
+     2,
+     {66, 64},
+     {66, 70},
+     33,
+     .chunked = true},
+    {"128, chunk 200",
+     4,
+     2,
+     128,
+     128,
+     8,
+     200,
+     0,
+     1,
+     {430},
+     {432},
+     .chunked = true},
     {"64, many",
      2,
      1,

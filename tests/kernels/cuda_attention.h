@@ -30,6 +30,7 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
         .window = t->window,
+        .chunked = t->chunked,
         .whole = t->whole,
         .cap = t->cap,
     };

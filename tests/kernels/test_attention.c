@@ -16,6 +16,7 @@ struct shape_case {
                    chunks of one, and share its keys */
     bool whole;
     double cap;
+    bool chunked; /* the window is a chunk of positions */
 };
 
 static const struct shape_case cases[] = {
@@ -42,6 +43,32 @@ static const struct shape_case cases[] = {
      {6, 1, 2, 3},
      .whole = true},
     {"cap", 4, 2, 4, 4, 1, 3, 1, 2, {7, 3}, {8, 3}, .cap = 0.8},
+    {"chunk 3", 4, 2, 4, 4, 1, 3, 0, 2, {10, 4}, {11, 6}, .chunked = true},
+    {"chunks, chunk 3",
+     2,
+     2,
+     4,
+     3,
+     0,
+     3,
+     0,
+     2,
+     {4, 4},
+     {4, 4},
+     4,
+     .chunked = true},
+    {"blocks, chunk 100",
+     2,
+     1,
+     16,
+     8,
+     0,
+     100,
+     1,
+     2,
+     {700, 128},
+     {700, 130},
+     .chunked = true},
     {"blocks", 2, 1, 17, 17, 0, 0, 0, 3, {129, 64, 65}, {136, 64, 72}},
     {"more blocks", 3, 3, 64, 64, 3, 0, 0, 2, {600, 17}, {600, 20}},
     {"blocks, chunks", 4, 2, 16, 8, 3, 0, 0, 2, {130, 97}, {130, 130}, 6},
@@ -117,6 +144,7 @@ static void call_init(struct call *c, const struct shape_case *t,
         .cu_padded = c->cu_padded,
         .scale = 0.4,
         .window = t->window,
+        .chunked = t->chunked,
         .whole = t->whole,
         .cap = t->cap,
         .keys = t->chunks ? c->keys : NULL,
@@ -243,8 +271,9 @@ static void naive(struct call *c)
         for (size_t t = 0; t < n; t++)
             for (size_t h = 0; h < s->NH; h++) {
                 size_t end = (size_t)c->keys[i].position + t + 1;
-                size_t from =
-                    s->window && end > s->window ? end - s->window : 0;
+                size_t w = s->window, from = w && end > w ? end - w : 0;
+                if (s->chunked)
+                    from = (end - 1) / w * w;
                 naive_row(c, key + from, s->whole ? n : end - from, first + t,
                           h);
             }

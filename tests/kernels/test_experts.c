@@ -263,6 +263,7 @@ static void test_rule(const struct pp_kernels *k, const char *name,
             if ((size_t)want[j] == e)
                 dp = scale * (get(&dw, (size_t)x.row[j]) - s) / sum;
         dp *= rule->sigmoid ? p[e] * (1 - p[e]) : p[e];
+        dp /= rule->weighs_input ? p[e] : 1;
         dp -= rule->sigmoid ? 0 : mean * p[e];
         right = right && fabs(get(&dx, e) - dp) < 1e-6;
     }
@@ -295,6 +296,13 @@ static void test_rules(const struct pp_kernels *k)
                                   .kept_groups = 2,
                                   .scale = 1},
               NULL, (int32_t[]){2, 3});
+    test_rule(k, "weights of inputs",
+              &(struct pp_router){.sigmoid = true,
+                                  .weighs_input = true,
+                                  .n_groups = 1,
+                                  .kept_groups = 1,
+                                  .scale = 1},
+              NULL, (int32_t[]){0, 2});
     test_rule(k, "a bias chooses",
               &(struct pp_router){.sigmoid = true,
                                   .norm = true,

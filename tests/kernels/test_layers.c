@@ -45,6 +45,14 @@ struct variant {
                         .router.norm = true                        \
     }
 
+#define LLAMA4_MOE                               \
+    {                                            \
+        {{1}}, 5, 2, 3, .shared = 3, .router = { \
+            .sigmoid = true,                     \
+            .weighs_input = true                 \
+        }                                        \
+    }
+
 static const struct variant variants[] = {
     {"embedding", PP_UNIT_EMBED, 0, 0, 0, 0, 0, 0},
     {"norm", PP_UNIT_NORM, 0, 0, 0, 0, 0, 0},
@@ -136,6 +144,14 @@ static const struct variant variants[] = {
     {"DeepSeek-V3 decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
      .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE, .adjacent = true,
      .mla = {0, 9, 1, 4, 5}},
+    {"Llama 4 decoder", PP_UNIT_LAYER, 1, 1, .architecture = PP_LLAMA4,
+     .adjacent = true, .qk_norm = true, .moe = LLAMA4_MOE, .window = 3},
+    {"Llama 4 decoder, selective", PP_UNIT_LAYER, .qk_norm = true,
+     .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_LLAMA4,
+     .moe = LLAMA4_MOE, .window = 3},
+    {"Llama 4 decoder with a capacity, full", PP_UNIT_LAYER, .n_kv_heads = 1,
+     .mode = PP_RECOMPUTE_FULL, .architecture = PP_LLAMA4, .moe = LLAMA4_MOE,
+     .capacity = 0.7},
     {"Cohere decoder", PP_UNIT_LAYER, 1, 1, .architecture = PP_COHERE,
      .adjacent = true},
     {"Cohere decoder, selective", PP_UNIT_LAYER, .n_kv_heads = 1,
@@ -263,6 +279,7 @@ static struct pp_model model_of(const struct variant *v)
     m.logit_cap = v->logit_cap;
     m.query_scalar = v->score_cap > 0 ? 3 : 0;
     m.window = v->window;
+    m.chunked = v->architecture == PP_LLAMA4;
     m.windowed.bits[0] = v->window > 0;
     m.hidden = v->hidden ? v->hidden : m.hidden;
     m.n_kv_heads = v->n_kv_heads ? v->n_kv_heads : m.n_kv_heads;

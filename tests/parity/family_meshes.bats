@@ -32,7 +32,7 @@ verified() {
 meshes() {
     local family=$1
     shift
-    verified "$family" 1f1b -p 2 --tp 2 --cp 2 --cp-exchange ring \
+    verified "$family" 1f1b -p 2 --tp 2 --cp 2 --cp-exchange "${exchange:-ring}" \
         --recompute selective
     verified "$family" zb-h1 -p 2 --recompute full "$@"
     verified "$family" 'seq1f1b --slices 2' -p 2 --cp 2 "$@"
@@ -68,6 +68,7 @@ meshes() {
 @test "afmoe" { meshes afmoe --ep 2 --dp 2; }
 @test "glm4_moe_lite" { meshes glm4_moe_lite --ep 2 --dp 2; }
 @test "cohere2_moe" { meshes cohere2_moe --ep 2 --dp 2; }
+@test "llama4_text" { exchange=gather meshes llama4_text --ep 2 --dp 2; }
 @test "minimax_m2" { meshes minimax_m2 --ep 2 --dp 2; }
 
 @test "qwen3_5" {
@@ -78,6 +79,12 @@ meshes() {
     verified qwen3_next zb-h1 -p 2 --tp 2 --ep 2 --dp 2 --recompute selective
     verified qwen3_5_text 'seq1f1b --slices 4' -p 2 --recompute selective
     verified qwen3_next 'seq1f1b --slices 3' -p 1 --tp 2
+}
+
+@test "chunks of attention are refused in a ring" {
+    run -2 --separate-stderr ppsplit -p 1 --cp 2 --cp-exchange ring \
+        "$SRCDIR/tests/golden/families/llama4_text/model"
+    [[ $stderr == *"a ring does not know where chunks of attention begin"* ]]
 }
 
 @test "linear attention is refused where ranks would divide it" {

@@ -34,6 +34,7 @@ static struct pp_attention_shape shape(const struct pp_call *c)
         .scale = (scale > 0 ? scale : 1) / sqrt(width),
         .cap = m->score_cap,
         .window = pp_unit_window(m, c->l->unit),
+        .chunked = m->chunked,
         .whole = pp_family_of(m->architecture)->whole,
     };
 }
@@ -60,23 +61,29 @@ static void rotate(const struct pp_call *c, void *rows, size_t ld,
     bool own = e->windowed_cos && pp_unit_window(c->m, c->l->unit);
     const void *cos = own ? e->windowed_cos : e->rope_cos;
     const void *sin = own ? e->windowed_sin : e->rope_sin;
-    size_t heads = w.heads + w.kv_heads, scaled = e->query_cos ? w.heads : 0;
+    bool rotates = pp_unit_rotates(c->m, c->l->unit);
+    bool scales = e->query_cos && c->m->unrotated_queries == !rotates;
+    size_t heads = w.heads + w.kv_heads, scaled = scales ? w.heads : 0;
     if (c->mb->axes) {
         pp_rotate_axes(c, rows, direction);
         return;
     }
-    if (!pp_unit_rotates(c->m, c->l->unit))
-        return;
     if (scaled)
         rotate_heads(c, rows, scaled, ld, e->query_cos, e->query_sin,
                      direction);
-    rotate_heads(c, pp_at(c, rows, scaled * c->m->head_dim), heads - scaled, ld,
-                 cos, sin, direction);
+    if (rotates)
+        rotate_heads(c, pp_at(c, rows, scaled * c->m->head_dim), heads - scaled,
+                     ld, cos, sin, direction);
+}
+
+static bool norms(const struct pp_call *c)
+{
+    return pp_unit_norms_qk(c->m, c->l->unit);
 }
 
 static bool norms_rotated(const struct pp_call *c)
 {
-    return pp_family_of(c->m->architecture)->norms_rotated;
+    return norms(c) && pp_family_of(c->m->architecture)->norms_rotated;
 }
 
 /* --- the products of QKV --- */
@@ -178,7 +185,7 @@ static void qkv_fwd(const struct pp_call *c)
     struct qkv_product of[MOST_PRODUCTS];
     const void *x = pp_layer_gather(c, c->s[PP_S_NORM1]);
     size_t n = qkv_products(c, of);
-    if (c->m->qk_norm && !c->m->no_k_bias) {
+    if (norms(c) && !c->m->no_k_bias) {
         normed_qkv_fwd(c, x);
         return;
     }
@@ -344,7 +351,7 @@ static void attention_bwd_input(const struct pp_call *c, const void *dy)
     pp_attention_heads_bwd(c, dy);
     if (!norms_rotated(c))
         rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
-    if (c->m->qk_norm)
+    if (norms(c))
         pp_qk_norm_bwd_input(c);
     if (norms_rotated(c))
         rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
@@ -358,7 +365,7 @@ static void attention_bwd_weight(const struct pp_call *c)
     const struct pp_product o = pp_attention_output(c);
     struct pp_span_call v;
     pp_join_bwd_weight(c, &o, c->s[PP_S_DOUT1], gated(c));
-    if (c->m->qk_norm)
+    if (norms(c))
         pp_qk_norm_bwd_weight(c);
     if (c->g[PP_P_SINKS] && !c->mb->spans)
         sinks_bwd_weight(c);

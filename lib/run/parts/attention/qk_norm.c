@@ -67,6 +67,12 @@ static void tell_sums(const struct pp_call *c, struct qk_norms *n,
                                            ranks, total, ranks * n->of[i].C};
 }
 
+/* Without a weight rows are multiplied by 1. */
+static double shift_of(const struct pp_call *c, const struct qk_norm *k)
+{
+    return c->w[k->weight] ? pp_norm_shift(c->m) : 1;
+}
+
 void pp_qk_norm_fwd(const struct pp_call *c)
 {
     struct qk_norms n = norms_of(c);
@@ -76,7 +82,7 @@ void pp_qk_norm_fwd(const struct pp_call *c)
         PP_RUN(c, rmsnorm_fwd, pp_at(c, c->s[PP_S_QKV], k->column),
                pp_statistic_at(c, c->s[PP_S_QK_RSTD], k->rstd),
                pp_at(c, c->s[PP_S_QKV_RAW], k->column), c->w[k->weight], NULL,
-               c->T, k->G, k->C, n.ld, n.n_groups, n.width, pp_norm_shift(c->m),
+               c->T, k->G, k->C, n.ld, n.n_groups, n.width, shift_of(c, k),
                c->m->norm_eps, n.divided ? &n.sums[i] : NULL);
     }
 }
@@ -84,8 +90,9 @@ void pp_qk_norm_fwd(const struct pp_call *c)
 void pp_qk_norm_bwd_input(const struct pp_call *c)
 {
     struct qk_norms n = norms_of(c);
-    PP_RUN(c, copy, c->s[PP_S_DQK_NORM], c->s[PP_S_DQKV], c->T, n.width,
-           n.width, n.ld);
+    if (c->w[PP_P_Q_NORM])
+        PP_RUN(c, copy, c->s[PP_S_DQK_NORM], c->s[PP_S_DQKV], c->T, n.width,
+               n.width, n.ld);
     tell_sums(c, &n, c->s[PP_S_DQKV]);
     for (size_t i = 0; i < N_NORMS; i++) {
         const struct qk_norm *k = &n.of[i];
@@ -94,7 +101,7 @@ void pp_qk_norm_bwd_input(const struct pp_call *c)
                pp_at(c, c->s[PP_S_QKV_RAW], k->column),
                pp_statistic_at(c, c->s[PP_S_QK_RSTD], k->rstd), c->w[k->weight],
                NULL, c->T, k->G, k->C, n.ld, n.ld, n.width, n.n_groups,
-               pp_norm_shift(c->m), n.divided ? &n.sums[i] : NULL);
+               shift_of(c, k), n.divided ? &n.sums[i] : NULL);
     }
 }
 

@@ -96,9 +96,13 @@ void pp_rope_scale(const struct pp_model *m, size_t positions,
 {
     size_t half = pp_model_rotary(m) / 2;
     for (size_t i = 0; i < positions * half; i++) {
-        size_t period = i / half / m->query_period;
-        double by = 1 + m->query_beta * log1p((double)period);
-        if (value_bytes == sizeof(float)) {
+        size_t position = i / half + (m->unrotated_queries ? 1 : 0);
+        double by =
+            1 + m->query_beta * log1p((double)(position / m->query_period));
+        if (m->unrotated_queries) {
+            store(cos_table, value_bytes, i, by);
+            store(sin_table, value_bytes, i, 0);
+        } else if (value_bytes == sizeof(float)) {
             ((float *)cos_table)[i] *= (float)by;
             ((float *)sin_table)[i] *= (float)by;
         } else {

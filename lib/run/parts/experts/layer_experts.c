@@ -183,6 +183,13 @@ static void note_dropped(const struct pp_call *c, const struct experts *e)
         c->mb->experts.router->dropped += (double)(e->R - count_kept(c, e));
 }
 
+/* Returns the weights by which rows go to their experts, or those of what comes
+ * back: NULL for the other ones. Weights of inputs are sigmoids (Llama 4). */
+static const void *weights_of(const struct pp_call *c, bool inputs)
+{
+    return c->m->moe.router.weighs_input == inputs ? c->s[PP_S_WEIGHT] : NULL;
+}
+
 /* Gives n own rows, from `at` on, their token's x, times their weight if there
  * is one. */
 static void spread(const struct pp_call *c, const struct experts *e,
@@ -289,7 +296,7 @@ static void tell(const struct pp_call *c, struct experts *e,
 {
     bool asks = holds_all(c) || c->mb->experts.router ||
                 !pp_dispatch_is_padded(c, &e->dispatch);
-    spread(c, e, x->seen, NULL, 0, e->R);
+    spread(c, e, x->seen, weights_of(c, true), 0, e->R);
     if (asks) {
         pp_dispatch_count(c, &e->dispatch);
         pp_call_tell(c, e->here.sums, e->told.sums,
@@ -322,7 +329,7 @@ static void gate_and_up(const struct pp_call *c, const struct experts *e,
     if (e->early) {
         pp_dispatch_send_begin(c, &e->dispatch, &e->moved, true);
     } else {
-        to_experts_begin(c, e, x->seen, NULL);
+        to_experts_begin(c, e, x->seen, weights_of(c, true));
         pp_shared_up_fwd(c, &e->shared, x->all);
     }
     to_experts_wait(c, e);
@@ -377,7 +384,7 @@ static void sum_experts(const struct pp_call *c, const struct experts *e,
     if (whole && shares)
         pp_layer_reduce(c, y);
     PP_RUN(c, experts->combine, whole ? y : pp_layer_part(c, y), e->moved.own,
-           c->s[PP_S_WEIGHT], e->routing.row, e->T, e->K, e->C, shares);
+           weights_of(c, false), e->routing.row, e->T, e->K, e->C, shares);
     if (!whole)
         pp_layer_reduce(c, y);
 }
@@ -451,8 +458,12 @@ static void return_weights(const struct pp_call *c, const struct experts *e)
                   (e->R - e->kept) * bytes);
 }
 
-/* Writes e->dgate_up from the gradient of the activation. */
-static void activation_bwd(const struct pp_call *c, const struct experts *e)
+/* Writes e->dgate_up from the gradient of the activation. Of inputs with
+ * weights it becomes the gradient for inputs without, and what the logarithm of
+ * a weight gets is the sum over gate and up of themselves and their gradients.
+ */
+static void activation_bwd(const struct pp_call *c, const struct experts *e,
+                           const void *weights)
 {
     const struct pp_clamp by = clamp_of(c);
     if (by.limit > 0)
@@ -460,10 +471,13 @@ static void activation_bwd(const struct pp_call *c, const struct experts *e)
                e->rows.n, e->I, &by);
     else
         PP_RUN(c, swiglu_bwd, e->dgate_up, e->act, e->gate_up, e->rows.n, e->I);
+    if (weights_of(c, true))
+        PP_RUN(c, experts->weigh_bwd, e->weights, e->dgate_up, e->gate_up,
+               weights, e->rows.n, 2 * e->I);
 }
 
 /* Takes dy to the experts, to e->product. Computes the gradients of the
- * activation, e->act, and of the weights of rows, which it returns. */
+ * activation, e->act, and of the weights of outputs. Returns the weights. */
 static const void *down_bwd(const struct pp_call *c, const struct experts *e,
                             const struct expert_input *dy)
 {
@@ -473,8 +487,9 @@ static const void *down_bwd(const struct pp_call *c, const struct experts *e,
     to_experts_wait(c, e);
     PP_RUN(c, experts->grouped_bwd_input, e->act, e->product,
            c->w[PP_P_EXPERT_DOWN], &e->rows, e->I, e->C, e->stride);
-    PP_RUN(c, experts->weigh_bwd, e->weights, e->act, e->acts, weights,
-           e->rows.n, e->I);
+    if (weights_of(c, false))
+        PP_RUN(c, experts->weigh_bwd, e->weights, e->act, e->acts, weights,
+               e->rows.n, e->I);
     return weights;
 }
 
@@ -483,11 +498,11 @@ static const void *down_bwd(const struct pp_call *c, const struct experts *e,
 static void round_bwd_input(const struct pp_call *c, const struct experts *e,
                             const struct expert_input *dy, void *dx)
 {
-    (void)down_bwd(c, e, dy);
+    const void *weights = down_bwd(c, e, dy);
     if (down_bias(c))
         PP_RUN(c, experts->bias_dot, e->weights, e->product, down_bias(c),
                e->rows.expert, e->rows.n, e->C, e->stride);
-    activation_bwd(c, e);
+    activation_bwd(c, e, weights);
     return_weights(c, e);
     PP_RUN(c, experts->grouped_bwd_input, e->product, e->dgate_up,
            c->w[PP_P_EXPERT_GATE], &e->rows, e->C, 2 * e->I, e->stride);
@@ -588,7 +603,7 @@ static void down_bwd_weight(const struct pp_call *c, const struct experts *e,
 {
     bool trains = c->g[PP_P_EXPERT_DOWN];
     if (trains)
-        to_experts_begin(c, e, dy->seen, c->s[PP_S_WEIGHT]);
+        to_experts_begin(c, e, dy->seen, weights_of(c, false));
     pp_shared_down_bwd_weight(c, &e->shared, dy->all);
     if (trains)
         to_experts_wait(c, e);
@@ -616,10 +631,11 @@ static void again_bwd_weight(const struct pp_call *c, const struct experts *e)
     compute_again(c, e);
     const struct expert_input dy = gather_input(c, e, c->s[PP_S_DOUT2]);
     const void *weights = down_bwd(c, e, &dy);
-    PP_RUN(c, experts->spread, e->product, e->product, weights, NULL, e->rows.n,
-           e->C);
+    if (weights_of(c, false))
+        PP_RUN(c, experts->spread, e->product, e->product, weights, NULL,
+               e->rows.n, e->C);
     add_down(c, e);
-    activation_bwd(c, e);
+    activation_bwd(c, e, weights);
     const struct expert_input x = gather_input(c, e, c->s[PP_S_NORM2]);
     to_experts_begin(c, e, x.seen, NULL);
     to_experts_wait(c, e);
