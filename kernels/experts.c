@@ -337,7 +337,7 @@ static PP_GROUPED_BWD_WEIGHT(grouped_bwd_weight)
         end = rows_end(rows, r);
         rc = PP_KERNEL(linear_bwd_weight)(out + at, bias ? bias + at : NULL,
                                           d + r * OC, in + r * C, end - r, C,
-                                          OC, OC, C, NULL);
+                                          OC, OC, C, writes, NULL);
     }
     return rc;
 }

@@ -634,7 +634,7 @@ PP_GROUPED_BWD_WEIGHT(PP_CUDA(grouped_bwd_weight))
         C,
         OC,
         0,
-        1};
+        writes ? 0.0f : 1.0f};
     struct each_expert i = {rows, 0, 0, 0};
     int rc = 0;
     if (rows->n && !db && is_grouped(&p, stream))
@@ -644,7 +644,7 @@ PP_GROUPED_BWD_WEIGHT(PP_CUDA(grouped_bwd_weight))
         rc = PP_CUDA(linear_bwd_weight)(
             (float *)dw + at, db ? (float *)db + at : NULL,
             (const elem *)dy + i.first * OC, (const elem *)x + i.first * C, i.n,
-            C, OC, OC, C, stream);
+            C, OC, OC, C, writes, stream);
     }
     return rc;
 }

@@ -312,7 +312,8 @@ struct pp_expert_rows {
  *   b       (OC) of expert 0, or NULL   db  accumulated, or NULL; both lie like
  *           the matrices
  *   w       (OC, C) of expert 0; that of expert e begins e stride elements
- *           behind it         dw  accumulated, in the same places
+ *           behind it         dw  accumulated, in the same places; or written,
+ *                                 with `writes`
  * The matrix of an expert without rows is not read, and dw stays as it is. */
 #define PP_GROUPED_FWD(name)                                          \
     int(name)(void *y, const void *x, const void *w, const void *b,   \
@@ -325,7 +326,7 @@ struct pp_expert_rows {
 #define PP_GROUPED_BWD_WEIGHT(name)                                   \
     int(name)(void *dw, void *db, const void *dy, const void *x,      \
               const struct pp_expert_rows *rows, size_t C, size_t OC, \
-              size_t stride, void *stream)
+              size_t stride, bool writes, void *stream)
 typedef PP_GROUPED_FWD(pp_grouped_fwd_fn);
 typedef PP_GROUPED_BWD_INPUT(pp_grouped_bwd_input_fn);
 typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);

@@ -42,7 +42,8 @@
  * "Zero Bubble Pipeline Parallelism", ICLR 2024):
  *   bwd_input    dx  = dy W + r        (N, C)    written; r (N, C), lddx, or
  *                                                NULL, may be dx
- *   bwd_weight   dw += dy^T x          (OC, C)   accumulated
+ *   bwd_weight   dw += dy^T x          (OC, C)   accumulated; or written, if
+ *                                                `writes` and N > 0
  *                db += sum over N      (OC)      accumulated, or NULL */
 #define PP_LINEAR_FWD(name)                                             \
     int(name)(void *y, const void *x, const void *w, const void *b,     \
@@ -54,7 +55,8 @@
               void *stream)
 #define PP_LINEAR_BWD_WEIGHT(name)                                         \
     int(name)(void *dw, void *db, const void *dy, const void *x, size_t N, \
-              size_t C, size_t OC, size_t lddy, size_t ldx, void *stream)
+              size_t C, size_t OC, size_t lddy, size_t ldx, bool writes,   \
+              void *stream)
 typedef PP_LINEAR_FWD(pp_linear_fwd_fn);
 typedef PP_LINEAR_BWD_INPUT(pp_linear_bwd_input_fn);
 typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);

@@ -52,7 +52,8 @@ PP_LINEAR_BWD_INPUT(PP_KERNEL(linear_bwd_input))
 PP_LINEAR_BWD_WEIGHT(PP_KERNEL(linear_bwd_weight))
 {
     (void)stream;
-    gemm_tn(OC, C, N, 1, dy, lddy, x, ldx, 1, dw, C);
+    if (N)
+        gemm_tn(OC, C, N, 1, dy, lddy, x, ldx, !writes, dw, C);
     if (db)
         add_bias_gradient(db, dy, N, OC, lddy);
     return 0;

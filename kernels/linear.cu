@@ -166,7 +166,7 @@ PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
  * of the bias to the partials, and then adds them to db. */
 static int fused_gradients(void *dw, void *db, struct blas_matrix d,
                            struct blas_matrix in, size_t N, size_t C, size_t OC,
-                           void *stream)
+                           bool writes, void *stream)
 {
     void *sums = ((const struct pp_cuda_stream *)stream)->partials;
     const struct pp_fused_product p = {
@@ -181,7 +181,7 @@ static int fused_gradients(void *dw, void *db, struct blas_matrix d,
         .ldb = d.ld,
         .ldd = C,
         .epilogue = PP_EPILOGUE_SUMS,
-        .beta = 1,
+        .beta = writes ? 0.0f : 1.0f,
         .a = in.at,
         .b = d.at,
         .c = dw,
@@ -200,11 +200,12 @@ PP_LINEAR_BWD_WEIGHT(PP_CUDA(linear_bwd_weight))
                        d = {dy, PP_CUBLAS_OP_T, lddy};
     if (!N)
         return 0;
-    int rc =
-        db ? fused_gradients(dw, db, d, in, N, C, OC, stream) : PP_NOT_FUSED;
+    int rc = db ? fused_gradients(dw, db, d, in, N, C, OC, writes, stream)
+                : PP_NOT_FUSED;
     if (rc != PP_NOT_FUSED)
         return rc;
-    rc = plain_product(stream, in, d, C, OC, N, 1, dw, PP_CUBLAS_R_32F, C);
+    rc =
+        plain_product(stream, in, d, C, OC, N, !writes, dw, PP_CUBLAS_R_32F, C);
     if (rc || !db)
         return rc;
     struct bias_term term = {(const elem *)dy, lddy};

@@ -46,7 +46,8 @@ static int linear_bwd_input(void)
 
 static int linear_bwd_weight(void)
 {
-    return k->linear_bwd_weight(f32, NULL, y, x, T, C, F, F, C, gpu_stream());
+    return k->linear_bwd_weight(f32, NULL, y, x, T, C, F, F, C, false,
+                                gpu_stream());
 }
 
 /* Returns the i-th of several consecutive arrays, each as large as the largest

@@ -101,7 +101,7 @@ static void bench_products(struct arrays *a)
           k->linear_bwd_input(x, y, w, NULL, T, C, I, C, I, NULL));
     BENCH("linear_bwd_weight", flops, "GFLOP/s",
           k->linear_bwd_weight(a->vocab[1].at, NULL, y, a->big[1].at, T, C, I,
-                               I, C, NULL));
+                               I, C, false, NULL));
     flops = 4.0 * NH * HD * T * (T + 1) / 2;
     void *q = a->big[0].at, *kk = a->big[1].at, *v = a->big[2].at;
     fill_normal(&a->big[0], "q", 1);

@@ -214,6 +214,7 @@ static void compare_grouped(struct call *c, size_t C, size_t OC, bool packed)
     struct tensor *w = in(c, ELEMENT, E * stride);
     struct tensor *b = in(c, ELEMENT, E * stride);
     struct tensor *dw = in(c, ACCUMULATED, E * stride);
+    struct tensor *first = in(c, ACCUMULATED, E * stride);
     struct tensor *db = packed ? NULL : in(c, ACCUMULATED, E * stride);
     struct tensor *dot = in(c, ACCUMULATED, R);
     const struct pp_expert_kernels *k = c->k->experts, *f = ref->experts;
@@ -226,7 +227,9 @@ static void compare_grouped(struct call *c, size_t C, size_t OC, bool packed)
         k->grouped_fwd(y->at, x->at, w->at, b->at, &rows, C, OC, stride, s) ||
         k->grouped_bwd_input(dx->at, dy->at, w->at, &rows, C, OC, stride, s) ||
         k->grouped_bwd_weight(dw->at, db ? db->at : NULL, dy->at, x->at, &rows,
-                              C, OC, stride, s) ||
+                              C, OC, stride, false, s) ||
+        k->grouped_bwd_weight(first->at, db ? db->at : NULL, dy->at, x->at,
+                              &rows, C, OC, stride, true, s) ||
         k->bias_dot(dot->at, dy->at, b->at, there, R, OC, stride, s) ||
         k->count(of, &all, R, E, s);
     f->grouped_fwd(y->want, x->want, w->want, b->want, &want, C, OC, stride,
@@ -234,13 +237,16 @@ static void compare_grouped(struct call *c, size_t C, size_t OC, bool packed)
     f->grouped_bwd_input(dx->want, dy->want, w->want, &want, C, OC, stride,
                          NULL);
     f->grouped_bwd_weight(dw->want, db ? db->want : NULL, dy->want, x->want,
-                          &want, C, OC, stride, NULL);
+                          &want, C, OC, stride, false, NULL);
+    f->grouped_bwd_weight(first->want, db ? db->want : NULL, dy->want, x->want,
+                          &want, C, OC, stride, true, NULL);
     f->bias_dot(dot->want, dy->want, b->want, expert, R, OC, stride, NULL);
     ok(!rc && same_ints(counts, of, E), "%s products of groups run",
        c->k->name);
     close_to(c, y, bound_of(c, 1e-5, 1e-11), "grouped_fwd");
     close_to(c, dx, bound_of(c, 1e-5, 1e-11), "grouped_bwd_input");
     close_to(c, dw, 1e-11, "grouped_bwd_weight");
+    close_to(c, first, 1e-11, "grouped_bwd_weight, writing");
     if (db)
         close_to(c, db, 1e-11, "grouped_bwd_weight bias");
     close_to(c, dot, 1e-11, "bias_dot");

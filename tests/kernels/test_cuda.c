@@ -25,6 +25,7 @@ static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
     struct tensor *y = out(c, ELEMENT, N * ldy), *dx = out(c, ELEMENT, N * ldx);
     struct tensor *dw = in(c, ACCUMULATED, OC * C),
                   *db = in(c, ACCUMULATED, OC);
+    struct tensor *first = out(c, ACCUMULATED, OC * C);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc = k->linear_fwd(y->at, x->at, w->at, b->at, NULL, N, C, OC, ldy, ldx,
@@ -40,7 +41,9 @@ static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
              k->linear_bwd_input(dx->at, dy->at, w->at, dx->at, N, C, OC, ldx,
                                  ldy, s) ||
              k->linear_bwd_weight(dw->at, db->at, dy->at, x->at, N, C, OC, ldy,
-                                  ldx, s);
+                                  ldx, false, s) ||
+             k->linear_bwd_weight(first->at, db->at, dy->at, x->at, N, C, OC,
+                                  ldy, ldx, true, s);
     ref->linear_fwd(y->want, x->want, w->want, b->want, NULL, N, C, OC, ldy,
                     ldx, NULL);
     ref->linear_fwd(z->want, x->want, w->want, b->want, r->want, N, C, OC, ldy,
@@ -54,13 +57,16 @@ static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
     ref->linear_bwd_input(dx->want, dy->want, w->want, dx->want, N, C, OC, ldx,
                           ldy, NULL);
     ref->linear_bwd_weight(dw->want, db->want, dy->want, x->want, N, C, OC, ldy,
-                           ldx, NULL);
+                           ldx, false, NULL);
+    ref->linear_bwd_weight(first->want, db->want, dy->want, x->want, N, C, OC,
+                           ldy, ldx, true, NULL);
     ok(!rc, "%s linear %zu x %zu x %zu runs", k->name, N, C, OC);
     close_to(c, y, bound_of(c, 1e-5, 1e-11), "linear_fwd");
     close_to(c, z, bound_of(c, 1e-5, 1e-11), "linear_fwd bias, residual");
     close_to(c, u, bound_of(c, 1e-5, 1e-11), "linear_fwd residual");
     close_to(c, dx, bound_of(c, 1e-5, 1e-11), "linear_bwd_input");
     close_to(c, dw, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight");
+    close_to(c, first, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight, writing");
     close_to(c, db, bound_of(c, 1e-11, 1e-11), "linear_bwd_weight bias");
     finish(c);
 }

@@ -461,7 +461,8 @@ static void test_grouped(const struct pp_kernels *k)
     const struct pp_expert_rows rows = {R, expert, NULL, E};
     e->grouped_fwd(y.at, x.at, w.at, NULL, &rows, C, OC, STRIDE, NULL);
     e->grouped_bwd_input(dx.at, dy.at, w.at, &rows, C, OC, STRIDE, NULL);
-    e->grouped_bwd_weight(dw.at, NULL, dy.at, x.at, &rows, C, OC, STRIDE, NULL);
+    e->grouped_bwd_weight(dw.at, NULL, dy.at, x.at, &rows, C, OC, STRIDE, false,
+                          NULL);
     bool fwd = true, input = true, weight = true;
     for (size_t r = 0; r < R; r++) {
         size_t at = (size_t)expert[r] * STRIDE;

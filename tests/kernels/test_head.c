@@ -89,7 +89,7 @@ static PP_LINEAR_BWD_INPUT(count_inputs)
 static PP_LINEAR_BWD_WEIGHT(count_weights)
 {
     made.weights++;
-    return made.k->linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx,
+    return made.k->linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx, writes,
                                      stream);
 }
 

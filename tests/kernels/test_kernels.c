@@ -73,7 +73,7 @@ static bool linear_exact(const struct pp_kernels *k, size_t N, size_t C,
                 !k->linear_bwd_input(dx.at, dy.at, w.at, dx.at, N, C, OC, ldx,
                                      ldy, NULL) &&
                 !k->linear_bwd_weight(dw.at, db.at, dy.at, x.at, N, C, OC, ldy,
-                                      ldx, NULL);
+                                      ldx, false, NULL);
     const char *const names[] = {"y", "dx", "dw", "db"};
     for (size_t i = 0; i < 4; i++) {
         same = values_near(out[i], &want[i], 0, 1, names[i]) && same &&
@@ -430,6 +430,86 @@ static void test_sgd(const struct pp_kernels *k)
 
 /* Tests that the values of a block have one sum, whatever stands before and
  * after them. */
+/* The first product of a step writes, and others add: of sums that are 0, or
+ * too small for the type, the sign of a zero may differ, and nothing else. */
+static void test_written_gradient(const struct pp_kernels *k)
+{
+    enum { N = 3, C = 37, OC = 21 };
+    struct values x = values_new(k, N * C, 0), dy = values_new(k, N * OC, 0);
+    struct values added = values_new(k, OC * C, 0);
+    struct values written = values_new(k, OC * C, 0);
+    fill(&added, 0);
+    double tiny = k->element_bytes == sizeof(float) ? 1e-30 : 1e-200;
+    fill_normal(&x, "x", 1);
+    fill_normal(&dy, "dy", 1);
+    for (size_t i = 0; i < N * 7; i++) {
+        set(&x, i / 7 * C + i % 7, i % 3 ? tiny * get(&x, i) : 0);
+        set(&dy, i / 7 * OC + i % 7, i % 2 ? -tiny : 0);
+    }
+    for (size_t i = 0; i < written.n; i++)
+        set(&written, i, NAN);
+    bool same = !k->linear_bwd_weight(added.at, NULL, dy.at, x.at, N, C, OC, OC,
+                                      C, false, NULL) &&
+                !k->linear_bwd_weight(written.at, NULL, dy.at, x.at, N, C, OC,
+                                      OC, C, true, NULL);
+    size_t zeros = 0;
+    for (size_t i = 0; i < added.n; i++) {
+        double a = get(&added, i), b = get(&written, i);
+        same = same && a == b && (a == 0 || signbit(a) == signbit(b));
+        zeros += a == 0;
+    }
+    ok(same && zeros > 0 && zeros < added.n && guard_whole(&written),
+       "%s gradients are the same, written or added to 0", k->name);
+    values_free(&x);
+    values_free(&dy);
+    values_free(&added);
+    values_free(&written);
+}
+
+/* Neither updates nor norms tell -0 from 0 in a gradient. */
+static void test_sign_of_zero(const struct pp_kernels *k)
+{
+    enum { N = 4 };
+    static const double w_of[N] = {0.5, -2, 1e-3, 0}, m_of[N] = {0, 1, -1, 0};
+    const struct pp_adamw_step s = {.lr = 0.01,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.99,
+                                    .eps = 1e-8,
+                                    .weight_decay = 0.1,
+                                    .bias1 = 0.1,
+                                    .bias2 = 0.01,
+                                    .g_scale = 0.5};
+    struct values of[2][4]; /* w, m, v, and w of sgd */
+    double squares[2];
+    bool same = true;
+    for (int i = 0; i < 2; i++) {
+        struct values g = values_new(k, N, 0);
+        for (size_t j = 0; j < 4; j++)
+            of[i][j] = values_new(k, N, 0);
+        for (size_t j = 0; j < N; j++) {
+            set(&g, j, i ? -0.0 : 0.0);
+            set(&of[i][0], j, w_of[j]);
+            set(&of[i][1], j, m_of[j]);
+            set(&of[i][2], j, m_of[j] * m_of[j]);
+            set(&of[i][3], j, w_of[j]);
+        }
+        same = same &&
+               !k->adamw(of[i][0].at, NULL, of[i][1].at, of[i][2].at, g.at, N,
+                         &s, NULL) &&
+               !k->sgd(of[i][3].at, NULL, g.at, N, &s, NULL) &&
+               !k->sum_squares(&squares[i], g.at, N, NULL) &&
+               signbit(get(&g, 0)) == (i == 1);
+        values_free(&g);
+    }
+    for (size_t j = 0; j < 4; j++) {
+        same = same && same_bits(&of[0][j], &of[1][j]);
+        values_free(&of[0][j]);
+        values_free(&of[1][j]);
+    }
+    ok(same && squares[0] == 0 && squares[1] == 0,
+       "%s updates do not tell -0 from 0", k->name);
+}
+
 static void test_squares_blocks(const struct pp_kernels *k)
 {
     size_t n = 2 * PP_SQUARES_BLOCK + 5;
@@ -481,6 +561,8 @@ int main(void)
 {
     for (size_t i = 0; i < N_TABLES; i++) {
         test_linear(tables[i]);
+        test_written_gradient(tables[i]);
+        test_sign_of_zero(tables[i]);
         test_embedding(tables[i]);
         test_elementwise(tables[i]);
         test_rope(tables[i], false, 0);

@@ -248,7 +248,8 @@ static PP_LINEAR_BWD_WEIGHT(faulty_linear_bwd_weight)
 {
     int rc = 0;
     for (int i = 0; i < weight_times() && rc == 0; i++)
-        rc = real.linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx, stream);
+        rc = real.linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx, writes,
+                                    stream);
     return rc;
 }
 
@@ -411,6 +412,15 @@ static struct pp_env *changeable(const struct pp_exec *e)
     return (struct pp_env *)(uintptr_t)e->env;
 }
 
+/* stale-gradients: nothing may come of the gradients of the step before, which
+ * are not a number here. This is no fault of the trainer. */
+static void spoil_gradients(const struct pp_parameters *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->stale[i])
+            memset(p->at[i].g, 0xff, p->at[i].n * p->accumulator_bytes);
+}
+
 /* norm-replicas: every rank counts the tensors that several hold.
  * tied-unsummed, copies-unsummed: the last pass does not know that it is.
  * exact-sum: each context-parallel rank sums its own losses.
@@ -423,6 +433,8 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
                       struct pp_err *err)
 {
     exec = e;
+    if (e->trains && p->number == 0 && is("stale-gradients"))
+        spoil_gradients(e->env->params);
     if (e->env->comm->size == 1)
         return pp_exec_run(e, p, err);
     if (!real.name) {

@@ -84,7 +84,7 @@ static PP_LINEAR_BWD_WEIGHT(noted_linear_bwd_weight)
 {
     overlap.product = true;
     return overlap.real.linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx,
-                                          stream);
+                                          writes, stream);
 }
 
 void inject_note_products(struct pp_kernels *k)

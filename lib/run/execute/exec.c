@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"
+#include "run/parameters/gradients.h"
 #include "schedule/ir/deps.h"
 
 static int make_inboxes(struct pp_exec *e, struct pp_err *err)
@@ -102,6 +103,10 @@ static int sync_now(struct pp_exec *e, struct pp_action a, struct pp_err *err)
         return pp_sync_weights(e, a, err);
     if (!e->pass->sync)
         return 0;
+    if (pp_gradients_settle(e->env->params,
+                            a.op == PP_REDUCE_GRAD ? a.stage : PP_ALL, PP_ALL,
+                            err))
+        return -1;
     if (a.op == PP_REDUCE_GRAD)
         return pp_sync_replicas(e->worker, a.stage, err);
     if (pp_sync_join(e->worker, err))

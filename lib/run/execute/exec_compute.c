@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"
+#include "run/parameters/gradients.h"
 #include "schedule/ir/deps.h"
 
 static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
@@ -172,7 +173,11 @@ static bool is_reduced(const struct pp_exec *e, size_t place,
 static int reduce_layer(void *ctx, const struct pp_layer *l, struct pp_err *err)
 {
     const struct exec_work *w = ctx;
-    return pp_sync_unit(w->e->worker, w->a.stage, l->number, err);
+    return pp_gradients_settle(w->e->env->params, w->a.stage,
+                               (int64_t)l->number, err) ||
+                   pp_sync_unit(w->e->worker, w->a.stage, l->number, err)
+               ? -1
+               : 0;
 }
 
 static int backward(struct exec_work *w)

@@ -21,7 +21,7 @@
 /* The ends of the parts of a step. */
 enum pp_mark {
     PP_MARK_START,
-    PP_MARK_ZEROED,    /* gradients are zeroed; the schedule starts */
+    PP_MARK_ZEROED,    /* sums are 0; the schedule starts */
     PP_MARK_PLAYED,    /* the schedule is done */
     PP_MARK_EXCHANGED, /* all ranks know the norms */
     PP_MARK_UPDATED,   /* weights are updated; the step is done */

@@ -280,7 +280,8 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
     /* A rank may hold nothing, so allocate one more than needed. */
     struct offsets *offsets = calloc(p->n + 1, sizeof *offsets);
     p->at = calloc(p->n + 1, sizeof *p->at);
-    if (!offsets || !p->at) {
+    p->stale = calloc(p->n + 1, sizeof *p->stale);
+    if (!offsets || !p->at || !p->stale) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto out;
     }
@@ -376,5 +377,6 @@ void pp_parameters_finish(struct pp_parameters *p)
     for (int b = 0; b < PP_N_BLOCKS; b++)
         pp_device_free(p->device, p->blocks[b]);
     free(p->at);
+    free(p->stale);
     *p = (struct pp_parameters){0};
 }

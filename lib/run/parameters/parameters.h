@@ -75,6 +75,7 @@ struct pp_parameters {
     size_t n_held;     /* elements of W: the same, unless ranks divide it */
     size_t n_trained;  /* elements of G: of all tensors that may change */
     size_t n_owned;    /* elements of each of the other blocks */
+    bool *stale;       /* (n) of each tensor: gradients.h */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
                                   without tensors */

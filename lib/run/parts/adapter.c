@@ -103,10 +103,11 @@ void pp_adapters_bwd_weight(const struct pp_call *c, const struct pp_product *p,
         if (!c->g[of->a] || !find_branch(c, p, of, &b))
             continue;
         void *u = narrow_x(c, p, &b, N, x);
-        PP_RUN(c, linear_bwd_weight, c->g[of->a + 1], NULL,
-               pp_at(c, dy, b.first), u, N, b.rank, of->rows, b.ldy, b.rank);
-        void *v = narrow_dy(c, &b, N, dy);
-        PP_RUN(c, linear_bwd_weight, c->g[of->a], NULL, v, x, N, p->in, b.rank,
-               b.rank, b.ldx);
+        const struct pp_product up = {of->a + 1, PP_NO_SLOT, b.rank,
+                                      of->rows,  b.rank,     b.ldy};
+        const struct pp_product down = {of->a,  PP_NO_SLOT, p->in,
+                                        b.rank, b.ldx,      b.rank};
+        pp_linear_bwd_weight(c, &up, N, pp_at(c, dy, b.first), u);
+        pp_linear_bwd_weight(c, &down, N, narrow_dy(c, &b, N, dy), x);
     }
 }

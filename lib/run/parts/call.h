@@ -134,6 +134,15 @@ void pp_call_move(const struct pp_call *c, void *to, const void *from,
                   size_t bytes);
 void pp_call_erase(const struct pp_call *c, void *at, size_t bytes);
 
+/* Returns c->g[slot] for kernels that add to it: what the step has added so
+ * far, or 0. A gradient is written by no other way than this, pp_call_writes
+ * and pp_linear_bwd_weight (gradients.h). */
+void *pp_call_gradient(const struct pp_call *c, int slot);
+
+/* Reports whether the caller must write n elements from c->g[slot] on; else it
+ * must add to them. */
+bool pp_call_writes(const struct pp_call *c, int slot, size_t n);
+
 /* Returns bytes of the layer's memory where the host can read them: at `from`,
  * or in room. Returns NULL if the call failed. */
 const void *pp_call_read(const struct pp_call *c, const void *from,

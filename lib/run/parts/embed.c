@@ -146,11 +146,11 @@ static void embed_bwd_weight(const struct pp_call *c)
     }
     const void *dy = pp_layer_gather(c, own);
     if (c->g[PP_P_WEIGHT])
-        PP_RUN(c, embedding_bwd_weight, c->g[PP_P_WEIGHT], dy, c->mb->input_ids,
-               c->T, c->C);
+        PP_RUN(c, embedding_bwd_weight, pp_call_gradient(c, PP_P_WEIGHT), dy,
+               c->mb->input_ids, c->T, c->C);
     if (c->g[PP_P_POSITIONS])
-        PP_RUN(c, embedding_bwd_weight, c->g[PP_P_POSITIONS], own, positions(c),
-               c->R, c->C);
+        PP_RUN(c, embedding_bwd_weight, pp_call_gradient(c, PP_P_POSITIONS),
+               own, positions(c), c->R, c->C);
 }
 
 const struct pp_layer_ops pp_layer_embed = {

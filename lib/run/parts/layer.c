@@ -10,6 +10,7 @@
 #include "model/lora.h"
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
+#include "run/parameters/gradients.h"
 #include "run/parameters/weights.h"
 
 static const struct pp_layer_ops *ops_of(const struct pp_layer *l)
@@ -359,11 +360,46 @@ void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
     pp_adapters_bwd_input(c, p, N, dx, dy);
 }
 
+/* Prepares n elements of gradients from a slot on; may_write as
+ * pp_call_writes, whose result it returns. */
+static bool take(const struct pp_call *c, int slot, size_t n, bool may_write)
+{
+    const struct pp_parameter *t = c->l->tensor[slot];
+    bool writes = false;
+    if (t && t->g)
+        PP_TRY(c, pp_gradients_take(c->env->params, t, n ? n : t->n,
+                                    c->env->device, may_write ? &writes : NULL,
+                                    c->err));
+    return writes;
+}
+
+void *pp_call_gradient(const struct pp_call *c, int slot)
+{
+    take(c, slot, 0, false);
+    return c->g[slot];
+}
+
+bool pp_call_writes(const struct pp_call *c, int slot, size_t n)
+{
+    return take(c, slot, n, true);
+}
+
+void pp_linear_bwd_weight(const struct pp_call *c, const struct pp_product *p,
+                          size_t N, const void *dy, const void *x)
+{
+    if (!N || !c->g[p->weight])
+        return;
+    void *db = slot_at(c->g, p->bias);
+    bool writes = pp_call_writes(c, p->weight, p->in * p->out);
+    if (db)
+        take(c, p->bias, p->out, false);
+    PP_RUN(c, linear_bwd_weight, c->g[p->weight], db, dy, x, N, p->in, p->out,
+           ld(p->ldy, p->out), ld(p->ldx, p->in), writes);
+}
+
 void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                            size_t N, const void *dy, const void *x)
 {
-    if (c->g[p->weight])
-        PP_RUN(c, linear_bwd_weight, c->g[p->weight], slot_at(c->g, p->bias),
-               dy, x, N, p->in, p->out, ld(p->ldy, p->out), ld(p->ldx, p->in));
+    pp_linear_bwd_weight(c, p, N, dy, x);
     pp_adapters_bwd_weight(c, p, N, dy, x);
 }

@@ -71,7 +71,10 @@ void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
  * gradient, or an adapter has. Else its input may not be there. */
 bool pp_product_trains(const struct pp_call *c, const struct pp_product *p);
 
-/* Computes the gradients of the weight, if it has one here, and of adapters. */
+/* Computes the gradients of the weight and the bias, if they have one here. */
+void pp_linear_bwd_weight(const struct pp_call *c, const struct pp_product *p,
+                          size_t N, const void *dy, const void *x);
+/* Computes them, and the gradients of adapters. */
 void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
                            size_t N, const void *dy, const void *x);
 

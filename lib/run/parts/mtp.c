@@ -59,10 +59,10 @@ static void mtp_norm_bwd_input(const struct pp_call *c, size_t norm, void *dx,
 static void mtp_norm_bwd_weight(const struct pp_call *c, size_t norm,
                                 struct mtp_rows dy)
 {
-    void *dw = c->g[norms[norm].weight];
-    if (dw)
-        PP_RUN(c, rmsnorm_bwd_weight, dw, dy.at, c->s[norms[norm].x],
-               rstd_of(c, norm), c->R, 1, c->C, dy.ld, c->C, 1);
+    if (c->g[norms[norm].weight])
+        PP_RUN(c, rmsnorm_bwd_weight, pp_call_gradient(c, norms[norm].weight),
+               dy.at, c->s[norms[norm].x], rstd_of(c, norm), c->R, 1, c->C,
+               dy.ld, c->C, 1);
 }
 
 /* Writes JOINED from its two halves. */
@@ -124,7 +124,7 @@ static void mtp_bwd_weight(const struct pp_call *c)
     for (size_t n = NEXT; n <= TRUNK; n++)
         mtp_norm_bwd_weight(c, n, half(c, c->s[PP_S_DJOINED], n));
     const void *dnext = pp_layer_gather(c, c->s[PP_S_DNEXT]);
-    PP_RUN(c, embedding_bwd_weight, c->g[PP_P_NEXT_EMBED], dnext,
+    PP_RUN(c, embedding_bwd_weight, pp_call_gradient(c, PP_P_NEXT_EMBED), dnext,
            c->mb->ahead.next_ids, c->T, c->C);
 }
 

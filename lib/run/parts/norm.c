@@ -43,11 +43,12 @@ void pp_norm_bwd_weight(const struct pp_call *c, const struct pp_norm_slots *n,
     if (!c->g[n->weight])
         return;
     if (!is_rms(c))
-        PP_RUN(c, layernorm_bwd_weight, c->g[n->weight], c->g[n->bias], dy, x,
-               c->s[n->mean], c->s[n->rstd], N, C);
+        PP_RUN(c, layernorm_bwd_weight, pp_call_gradient(c, n->weight),
+               pp_call_gradient(c, n->bias), dy, x, c->s[n->mean],
+               c->s[n->rstd], N, C);
     else
-        PP_RUN(c, rmsnorm_bwd_weight, c->g[n->weight], dy, x, c->s[n->rstd], N,
-               1, C, C, C, 1);
+        PP_RUN(c, rmsnorm_bwd_weight, pp_call_gradient(c, n->weight), dy, x,
+               c->s[n->rstd], N, 1, C, C, C, 1);
 }
 
 /* --- the last norm --- */

@@ -28,7 +28,7 @@ static PP_LINEAR_BWD_WEIGHT(timed_linear_bwd_weight)
     struct pp_timed_stream *s = stream;
     double start = pp_clock();
     int rc = s->inner->linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx,
-                                         s->stream);
+                                         writes, s->stream);
     s->product_seconds += pp_clock() - start;
     return rc;
 }

@@ -8,6 +8,7 @@
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/save.h"
 #include "run/execute/sync.h"
+#include "run/parameters/gradients.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
@@ -86,14 +87,10 @@ static struct pp_router_losses router_losses(const struct pp_rank *r,
     return l;
 }
 
-/* Sets gradients, losses and metrics to 0. */
+/* Begins gradients, losses and metrics. */
 static int clear_sums(struct pp_rank *r, struct pp_err *err)
 {
-    struct pp_device *d = r->env.device;
-    void *grads = r->params.blocks[PP_BLOCK_G];
-    if (grads &&
-        d->ops->zero(d, grads,
-                     r->params.n_trained * r->params.accumulator_bytes, err))
+    if (pp_gradients_begin(&r->params, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_ZEROED);
     if (r->metrics)
@@ -149,7 +146,10 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             return -1;
     }
     pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
-    return pp_sync_tensor(&r->worker, err);
+    return pp_gradients_settle(&r->params, PP_ALL, PP_ALL, err) ||
+                   pp_sync_tensor(&r->worker, err)
+               ? -1
+               : 0;
 }
 
 /* Returns what this rank has to tell, as enum pp_own_flags. */

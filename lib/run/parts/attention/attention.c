@@ -258,8 +258,8 @@ static void sinks_bwd_weight(const struct pp_call *c)
 {
     struct pp_lse_rows r = pp_lse_rows(c);
     PP_RUN(c, experts->sinks_bwd_weight,
-           pp_statistic_at(c, c->g[PP_P_SINKS], r.first), c->s[PP_S_DSINKS],
-           r.n, r.heads);
+           pp_statistic_at(c, pp_call_gradient(c, PP_P_SINKS), r.first),
+           c->s[PP_S_DSINKS], r.n, r.heads);
 }
 
 /* Takes the attention of the rows of a call, all or a span's, through an

@@ -117,9 +117,10 @@ static void delta_bwd_weight(const struct pp_call *c)
     struct pp_delta_shape s = shape(c);
     const struct pp_delta_weights w = weights(c);
     s.behind = behind(c);
-    const struct pp_delta_gradients g = {
-        c->g[PP_P_DELTA_CONV], c->g[PP_P_DELTA_DT], c->g[PP_P_DELTA_LOG],
-        c->g[PP_P_DELTA_NORM]};
+    const struct pp_delta_gradients g = {pp_call_gradient(c, PP_P_DELTA_CONV),
+                                         pp_call_gradient(c, PP_P_DELTA_DT),
+                                         pp_call_gradient(c, PP_P_DELTA_LOG),
+                                         pp_call_gradient(c, PP_P_DELTA_NORM)};
     pp_join_bwd_weight(c, &out, c->s[PP_S_DOUT1], c->s[PP_S_GATED]);
     PP_RUN(c, delta->bwd_weight, &g, c->s[PP_S_DQKV], c->s[PP_S_DQK_NORM],
            c->s[PP_S_DSINKS], c->s[PP_S_QKV_RAW], &w, &s);

@@ -262,7 +262,7 @@ static void low_norm_bwd_weight(const struct pp_call *c, const struct latent *d,
                                 const struct low_rank *p)
 {
     if (c->g[p->weight])
-        PP_RUN(c, rmsnorm_bwd_weight, c->g[p->weight],
+        PP_RUN(c, rmsnorm_bwd_weight, pp_call_gradient(c, p->weight),
                pp_at(c, c->s[PP_S_DLATENT], p->at),
                pp_at(c, c->s[PP_S_LATENT_RAW], p->at),
                pp_statistic_at(c, c->s[PP_S_LATENT_RSTD], p->norm), c->T, 1,

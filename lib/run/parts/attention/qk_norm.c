@@ -111,7 +111,7 @@ void pp_qk_norm_bwd_weight(const struct pp_call *c)
     for (size_t i = 0; i < N_NORMS; i++) {
         const struct qk_norm *k = &n.of[i];
         if (c->g[k->weight])
-            PP_RUN(c, rmsnorm_bwd_weight, c->g[k->weight],
+            PP_RUN(c, rmsnorm_bwd_weight, pp_call_gradient(c, k->weight),
                    pp_at(c, c->s[PP_S_DQK_NORM], k->column),
                    pp_at(c, c->s[PP_S_QKV_RAW], k->column),
                    pp_statistic_at(c, c->s[PP_S_QK_RSTD], k->rstd), c->T, k->G,

@@ -94,8 +94,8 @@ static void add_rows_of(const struct pp_call *c, size_t slot,
                         const int32_t *ids)
 {
     if (c->g[slot])
-        PP_RUN(c, embedding_bwd_weight, c->g[slot], c->s[PP_S_PATCH_DY],
-               ids + pp_layer_first_row(c), c->R, c->C);
+        PP_RUN(c, embedding_bwd_weight, pp_call_gradient(c, slot),
+               c->s[PP_S_PATCH_DY], ids + pp_layer_first_row(c), c->R, c->C);
 }
 
 static void patches_bwd_weight(const struct pp_call *c)

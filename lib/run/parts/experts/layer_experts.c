@@ -34,6 +34,7 @@ struct experts {
                                    ones, hidden, width of an expert, experts,
                                    experts of a token */
     size_t kept;                /* of R; experts drop the others */
+    bool writes;                /* W writes the gradients of experts */
     bool early;                 /* the shared expert has begun (tell) */
     struct pp_told told, here;  /* of a GPU, there and in host memory */
     struct pp_expert_rows rows; /* H rows at the experts of this rank */
@@ -170,6 +171,7 @@ static bool next_round(const struct pp_call *c, struct experts *e)
     pp_dispatch_rows(c, &e->dispatch, &e->rows);
     e->shared.S = 0;
     e->early = false;
+    e->writes = false;
     e->gate_up = e->again;
     e->acts = e->dgate_up = pp_at(c, e->again, 2 * e->dispatch.room * e->I);
     return true;
@@ -579,6 +581,38 @@ static void experts_bwd_input(const struct pp_call *c, const void *dy)
 
 /* --- weight gradient --- */
 
+/* Reports whether an expert of this rank has rows in the round. *at is a row of
+ * it, or of a later one; experts ascend. */
+static bool has_rows(const struct pp_call *c, const struct experts *e,
+                     size_t expert, size_t *at)
+{
+    const struct pp_expert_rows *r = &e->rows;
+    if (!pp_env_is_host(c->env))
+        return r->counts[expert] > 0;
+    while (*at < r->n && (size_t)r->expert[*at] < expert)
+        ++*at;
+    return *at < r->n && (size_t)r->expert[*at] == expert;
+}
+
+/* Prepares the gradients of experts. The first products of a step write them;
+ * experts without rows have none, and biases are added to. */
+static void begin_gradients(const struct pp_call *c, struct experts *e)
+{
+    size_t n = e->rows.n_experts, bytes = e->stride * c->k->accumulator_bytes;
+    char *g = c->g[PP_P_EXPERT_GATE];
+    e->writes = g && !pp_call_failed(c) &&
+                pp_call_writes(c, PP_P_EXPERT_GATE, n * e->stride);
+    bool erases = c->m->moe.biases;
+    for (size_t i = 0, at = 0, first = 0; e->writes && i < n; i++) {
+        bool empty = erases || !has_rows(c, e, i, &at);
+        if (empty && i + 1 < n)
+            continue;
+        pp_call_erase(c, g + first * bytes, (i + empty - first) * bytes);
+        first = i + 1;
+    }
+    e->writes = e->writes && !erases;
+}
+
 /* Add to the gradients of the last products, of e->product and the activations,
  * and of the first ones, whose inputs e->product has. */
 static void add_down(const struct pp_call *c, const struct experts *e)
@@ -586,7 +620,7 @@ static void add_down(const struct pp_call *c, const struct experts *e)
     if (c->g[PP_P_EXPERT_DOWN])
         PP_RUN(c, experts->grouped_bwd_weight, c->g[PP_P_EXPERT_DOWN],
                down_bias(c) ? c->g[PP_P_EXPERT_DOWN_BIAS] : NULL, e->product,
-               e->acts, &e->rows, e->I, e->C, e->stride);
+               e->acts, &e->rows, e->I, e->C, e->stride, e->writes);
 }
 
 static void add_gate_and_up(const struct pp_call *c, const struct experts *e)
@@ -594,7 +628,7 @@ static void add_gate_and_up(const struct pp_call *c, const struct experts *e)
     if (c->g[PP_P_EXPERT_GATE])
         PP_RUN(c, experts->grouped_bwd_weight, c->g[PP_P_EXPERT_GATE],
                c->g[PP_P_EXPERT_GATE_BIAS], e->dgate_up, e->product, &e->rows,
-               e->C, 2 * e->I, e->stride);
+               e->C, 2 * e->I, e->stride, e->writes);
 }
 
 /* The gradients of the last products in the first round. */
@@ -650,6 +684,7 @@ static void experts_bwd_weight(const struct pp_call *c)
         return;
     const struct expert_input dy = gather_input(c, &e, c->s[PP_S_DOUT2]);
     find_rows(c, &e);
+    begin_gradients(c, &e);
     down_bwd_weight(c, &e, &dy);
     const struct expert_input x = gather_input(c, &e, c->s[PP_S_NORM2]);
     up_bwd_weight(c, &e, &x);
