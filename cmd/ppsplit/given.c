@@ -204,6 +204,8 @@ int split_take_given(struct split_job *j, const char *name)
         j->p.trainer = pp_trainer_find(m.model.trainer);
     j->p.mesh = m.mesh;
     j->o.n_ranks = m.mesh.pp;
+    j->p.text_only =
+        m.n_components <= 1u + pp_plan_generates(pp_manifest_plan(&m));
     j->rule.method = SPLIT_FQNS;
     take_stages(j, &m);
     take_encoders(j, &m);

@@ -23,6 +23,8 @@ static int read_model(struct split_job *j)
 {
     struct planner *p = &j->p;
     struct pp_err none = {0}; /* the model of a manifest may be a table */
+    if (!j->given)
+        p->text_only = split_needs_text(j);
     if (j->given && !pp_units_read(p->source, &p->arena, &p->model, &none))
         return 0;
     return j->o.units

@@ -199,6 +199,9 @@ int split_read_edge(struct tool *t, const struct tool_option *o,
 int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
                             const char *arg) PP_MUST_USE;
 
+/* Reports whether the method or the export is for language models alone. */
+bool split_needs_text(const struct split_job *j);
+
 /* Sets the encoder's images in the model. Refuses options that only a language
  * model has, or only a model with an encoder. */
 int split_set_images(struct split_job *j) PP_MUST_USE;

@@ -10,28 +10,45 @@
 #include "model/vision.h"
 #include "ppsplit.h"
 
-/* Refuses methods that count decoder layers: they would leave the encoder
+/* Reports whether a method counts decoder layers: it would leave the encoder
  * out. */
-static int check_method(struct split_job *j)
+static bool counts_layers(enum split_method method)
 {
-    switch (j->rule.method) {
+    switch (method) {
     case SPLIT_BALANCED:
     case SPLIT_FQNS:
     case SPLIT_PARAMETERS:
     case SPLIT_TYPE:
     case SPLIT_UNIFORM_UNITS:
-        break;
+        return false;
     default:
+        return true;
+    }
+}
+
+static bool is_for_torchtitan(const struct split_job *j)
+{
+    return j->o.export == SPLIT_EXPORT_TORCHTITAN ||
+           j->o.export == SPLIT_EXPORT_TORCHTITAN_OUTPUT;
+}
+
+bool split_needs_text(const struct split_job *j)
+{
+    return counts_layers(j->rule.method) || is_for_torchtitan(j) ||
+           j->o.export == SPLIT_EXPORT_MEGATRON;
+}
+
+static int check_method(struct split_job *j)
+{
+    if (counts_layers(j->rule.method))
         return tool_usage(&j->p.t,
                           "--method: '%s' counts decoder layers only, but the "
                           "model has an encoder",
                           split_method_names[j->rule.method]);
-    }
     if (j->o.export == SPLIT_EXPORT_MEGATRON)
         return tool_usage(&j->p.t, "--export: a layout of Megatron-LM has no "
                                    "symbol for an encoder's layers");
-    if (j->o.export == SPLIT_EXPORT_TORCHTITAN ||
-        j->o.export == SPLIT_EXPORT_TORCHTITAN_OUTPUT)
+    if (is_for_torchtitan(j))
         return tool_usage(&j->p.t, "--export: torchtitan has no names for an "
                                    "encoder's layers; try --export fqns");
     return 0;

@@ -146,6 +146,26 @@ END
     [ "${stderr_lines[1]}" = "ppmesh: left out: encoders" ]
 }
 
+@test "an encoder that is planned only is left out where only layers count" {
+    local options
+    jq -c 'select(.type == "qwen3_vl" and .size == "small") | .config' \
+        "$SRCDIR/tests/golden/outlines.jsonl" >config.json
+    for options in '--method megatron' '--export torchtitan'; do
+        # shellcheck disable=SC2086
+        run -0 --separate-stderr ppsplit -p 2 $options config.json
+        [ "${stderr_lines[1]}" = "ppsplit: left out: encoders" ]
+    done
+    # A plan is read with the units that it has.
+    ppmesh -q --gpus 2 --gpu h100 --global-batch 2 --seq-len 64 config.json |
+        ppsplit -q -t | grep -q 'embedding, layers 0-3'
+    ppsplit -q -p 2 --seq-len 64 --image-patches 64 config.json |
+        ppsplit -q -t | grep -q 'patches, blocks 0-2, proj'
+    jq -c 'select(.type == "gemma4" and .size == "small") | .config |
+        .audio_config = {}' "$SRCDIR/tests/golden/outlines.jsonl" >audio.json
+    run -0 --separate-stderr ppsplit -p 1 audio.json
+    [ "${stderr_lines[1]}" = "ppsplit: left out: encoders of audio" ]
+}
+
 @test "sizes of an encoder that is planned only are checked" {
     local keys want
     while read -r keys want; do
