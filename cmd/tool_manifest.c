@@ -43,6 +43,19 @@ static bool has_several_ahead(const struct pp_manifest *m)
            !strncmp(m->model.units[i + 1].fqn, layers, strlen(layers));
 }
 
+static const char *first_of_head(const struct pp_manifest *m)
+{
+    for (size_t i = 0; i < m->model.n_units; i++)
+        if (pp_fqn_is_head_part(m->model.units[i].fqn))
+            return m->model.units[i].fqn;
+    return NULL;
+}
+
+static bool divides_head(const struct pp_manifest *m)
+{
+    return first_of_head(m) != NULL;
+}
+
 static bool has_tied(const struct pp_manifest *m)
 {
     return m->model.tied;
@@ -168,7 +181,7 @@ static bool is_planned(const struct pp_manifest *m)
 }
 
 /* Each feature excludes others; its message is made in fail. */
-enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES, LINEAR };
+enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES, LINEAR, HEAD };
 
 /* clang-format off */
 static const struct clash {
@@ -209,6 +222,7 @@ static const struct clash {
      "a language model that gives rewards", NULL},
     {GENERATOR, TOOL_PLANNER_SCHEDULE, has_slices, "slices", NULL},
     {MODEL, TOOL_PLANNER_SPLIT, is_planned, NULL, NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, divides_head, NULL, NULL},
     {COPIES, TOOL_PLANNER_SCHEDULE, ties_many_copies, "a tied embedding", NULL},
     {COPIES, TOOL_PLANNER_SCHEDULE, is_uneven,
      "a stage on ranks that are not evenly spaced", NULL},
@@ -221,6 +235,7 @@ static bool has(const struct pp_manifest *m, enum feature f)
            : f == AHEAD  ? is_ahead(m)
            : f == LINEAR ? has_linear(m)
            : f == MODEL  ? true
+           : f == HEAD   ? true
            : f == COPIES ? has_copies(m)
                          : pp_plan_generates(pp_manifest_plan(m));
 }
@@ -234,6 +249,12 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        "/model/architecture: '%s' is planned only: pprun does "
                        "not train it",
                        m->model.architecture);
+    if (c->feature == HEAD)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: '%s' is one of the units that divide the "
+                       "head, which is planned only: pprun does not run it; "
+                       "plan without --head-stages",
+                       first_of_head(m));
     if (c->feature == COPIES)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/stages: %d copies of the weights, which pprun does "

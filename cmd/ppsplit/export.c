@@ -149,6 +149,11 @@ int split_print_export(struct split_job *j, FILE *f, struct pp_err *err)
     const enum pp_torchtitan_names names =
         j->o.export == SPLIT_EXPORT_TORCHTITAN_OUTPUT ? PP_TORCHTITAN_OUTPUT
                                                       : PP_TORCHTITAN_LM_HEAD;
+    if (j->o.head_stages)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--export: '%s' has no head of several stages; plan "
+                       "without --head-stages",
+                       split_export_names[j->o.export - 1]);
     if (j->o.export == SPLIT_EXPORT_MEGATRON) {
         if (planner_print_layout(&j->p.plan, f, err))
             return -1;

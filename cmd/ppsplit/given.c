@@ -46,6 +46,9 @@ static bool is_placed(const struct pp_manifest *m, int apart,
 {
     const struct pp_graph *g = &m->graph;
     int rows = g->n_rows - apart, behind = g->n_stages - apart;
+    if (pp_graph_head(g) > 0)
+        return apart == 0 && placement == PP_PLACEMENT_LOOP &&
+               pp_graph_head(g) == rows;
     if (behind % rows)
         return false;
     bool chain = apart == 0 && pp_graph_is(g, placement);
@@ -68,9 +71,11 @@ int split_find_placement(struct split_job *j, const struct pp_manifest *m,
     for (*apart = 0; *apart <= most; ++*apart)
         for (int k = PP_PLACEMENT_LOOP; k <= PP_PLACEMENT_BOTH_WAYS; k++)
             if (is_placed(m, *apart, (enum pp_placement)k)) {
+                int first = pp_graph_head(g);
+                int n = first > 0 ? first : g->n_stages / g->n_copies;
                 j->o.placement = (enum pp_placement)k;
-                j->o.n_chunks =
-                    (g->n_stages / g->n_copies - *apart) / (g->n_rows - *apart);
+                j->o.n_chunks = (n - *apart) / (g->n_rows - *apart);
+                j->o.head_stages = first > 0 ? g->n_stages - 1 - first : 0;
                 return 0;
             }
     return pp_fail(&j->p.t.err, PP_EXIT_INPUT,

@@ -19,6 +19,25 @@ enum {
 
 /* --- the problem --- */
 
+/* Divides the head into units for --head-stages. */
+static int divide_head(struct split_job *j)
+{
+    struct pp_model *m = &j->p.model;
+    int64_t n = j->o.head_stages;
+    const char *unfit = m->table                  ? "is a table of units"
+                        : m->tied                 ? "has a tied head"
+                        : m->scores               ? "gives rewards"
+                        : pp_model_has_encoder(m) ? "has an encoder"
+                        : m->vocab < (size_t)n    ? "has fewer words"
+                                                  : NULL;
+    if (n && unfit)
+        return pp_fail(&j->p.t.err, PP_EXIT_INPUT,
+                       "--head-stages: '%" PRId64 "', but '%s' %s", n,
+                       j->p.source, unfit);
+    m->head_stages = (size_t)n;
+    return 0;
+}
+
 static int read_model(struct split_job *j)
 {
     struct planner *p = &j->p;
@@ -27,9 +46,9 @@ static int read_model(struct split_job *j)
         p->text_only = split_needs_text(j);
     if (j->given && !pp_units_read(p->source, &p->arena, &p->model, &none))
         return 0;
-    return j->o.units
-               ? pp_units_read(p->source, &p->arena, &p->model, &p->t.err)
-               : planner_read_model(p);
+    if (j->o.units)
+        return pp_units_read(p->source, &p->arena, &p->model, &p->t.err);
+    return planner_read_model(p) || divide_head(j) ? -1 : 0;
 }
 
 static void show_progress(void *ctx, double best, double bound)
@@ -156,7 +175,8 @@ static int complete_request(struct split_job *j)
         return -1;
     split_take_loads(j);
     j->n_stages = (size_t)(j->o.encoder_ranks +
-                           (j->o.n_ranks - j->o.encoder_ranks) * j->o.n_chunks);
+                           (j->o.n_ranks - j->o.encoder_ranks) * j->o.n_chunks +
+                           (j->o.head_stages ? j->o.head_stages + 1 : 0));
     if (split_read_costs(j) || split_set_seconds(j) || split_read_speeds(j) ||
         split_read_modes(j) || split_set_bounds(j))
         return -1;

@@ -46,6 +46,8 @@ struct split_options {
     const char *freeze;         /* names of parts and units */
     struct pp_lora lora;        /* rank 0: no adapters */
     int64_t n_ranks, n_chunks, encoder_ranks;
+    int64_t
+        head_stages; /* that divide the head, beside n_chunks on each rank */
     /* Meshes of encoders. pp of encoders with ranks of their own adds up to
      * encoder_ranks. */
     struct split_encoder_mesh {

@@ -110,10 +110,16 @@ static void format_units(const struct pp_split_plan *plan, int stage,
     end = end > vision ? end - vision : 0;
     size_t from = first > 0 ? first - 1 : 0;
     size_t to = end > layers + 1 ? layers : end > 0 ? end - 1 : 0;
-    size_t head = plan->run.n_units - vision - 1;
+    size_t head = plan->run.n_units - vision - 1 - m->head_stages;
     char run[64] = "";
     if (m->table && !planner_estimates(m)) {
         format_names(m->table->rows, first, end, buf);
+        return;
+    }
+    if (m->head_stages && first >= head) { /* one unit has the stage */
+        char fqn[PP_FQN_TEXT];
+        pp_model_fqn(m, pp_model_unit(m, pp_split_first(plan, stage)), fqn);
+        append(buf, fqn);
         return;
     }
     if (to == from + 1)

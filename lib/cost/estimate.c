@@ -202,7 +202,12 @@ static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
         return;
     double value = (double)x->precision->element_bytes /
                    (bandwidth * pp_mesh_sharers(&language(x)->mesh));
-    double words = value * (double)x->shard->model->vocab;
+    const struct pp_model *m = x->shard->model;
+    double n = m->head_stages ? (double)m->head_stages : 1;
+    double words = value * (double)m->vocab / n;
+    /* The gradients of all units of a divided head are added up. */
+    if (u.kind == PP_UNIT_NORM && m->head_stages)
+        s->input[0] += value * (double)m->hidden * (n + 1);
     if (u.kind == PP_UNIT_HEAD) {
         s->fwd[0] += passes->loss_forward * words;
         s->input[0] += passes->loss_input * words;

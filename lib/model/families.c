@@ -82,6 +82,9 @@ static size_t list_parts(const struct pp_model *m, struct pp_unit_id u,
         out[0] = (struct pp_model_part){.kind = m->scores ? PP_PART_SCORE
                                                           : PP_PART_HEAD};
         return 1;
+    case PP_UNIT_LOSS:
+        out[0] = (struct pp_model_part){.kind = PP_PART_LOSS};
+        return 1;
     case PP_UNIT_PATCHES:
         out[0] = (struct pp_model_part){
             .kind = pp_vision_hears(pp_unit_encoder(m, u)) ? PP_PART_FRAMES
@@ -277,6 +280,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         [PP_UNIT_LAYER] = PP_N_LAYER_PARAMS,
         [PP_UNIT_NORM] = PP_N_END_PARAMS,
         [PP_UNIT_HEAD] = PP_N_END_PARAMS,
+        [PP_UNIT_LOSS] = 0,
         [PP_UNIT_PATCHES] = PP_N_PATCH_PARAMS,
         [PP_UNIT_PROJECTOR] = PP_N_PROJECTOR_PARAMS,
     };

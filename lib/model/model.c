@@ -30,7 +30,7 @@ size_t pp_component_n_units(const struct pp_model *m, size_t component)
         return m->generator ? pp_model_n_units(m->generator) : 0;
     if (component != PP_LANGUAGE)
         return pp_vision_n_units(&m->encoders[component]);
-    return m->table ? m->table->n : m->n_layers + 3 + m->n_mtp;
+    return m->table ? m->table->n : m->n_layers + 3 + m->n_mtp + m->head_stages;
 }
 
 size_t pp_component_first(const struct pp_model *m, size_t component)
@@ -68,7 +68,9 @@ size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
                     : u.kind == PP_UNIT_LAYER
                         ? 1 + u.layer + pp_unit_is_mtp(m, u)
                     : u.kind == PP_UNIT_NORM ? 1 + m->n_layers
-                                             : 2 + m->n_layers + m->n_mtp);
+                    : u.kind == PP_UNIT_HEAD
+                        ? 2 + m->n_layers + m->n_mtp + u.layer
+                        : 2 + m->n_layers + m->n_mtp + m->head_stages);
 }
 
 /* Returns the unit of the language model with a number among its own. */
@@ -88,7 +90,10 @@ static struct pp_unit_id language_unit(const struct pp_model *m, size_t index)
         return (struct pp_unit_id){PP_UNIT_NORM, 0};
     if (index < m->n_layers + 2 + m->n_mtp)
         return (struct pp_unit_id){PP_UNIT_LAYER, index - 2};
-    return (struct pp_unit_id){PP_UNIT_HEAD, 0};
+    size_t words = index - (m->n_layers + 2 + m->n_mtp);
+    return words && words == m->head_stages
+               ? (struct pp_unit_id){PP_UNIT_LOSS, 0}
+               : (struct pp_unit_id){PP_UNIT_HEAD, words};
 }
 
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
@@ -108,11 +113,19 @@ struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
 #define WORDS "lm_head"
 #define REWARDS "score"
 
+bool pp_fqn_is_head_part(const char *fqn)
+{
+    const size_t n = strlen(WORDS ".");
+    return !strncmp(fqn, WORDS ".", n) && fqn[n] &&
+           !fqn[n + strspn(fqn + n, "0123456789")];
+}
+
 bool pp_fqn_is_head(const char *fqn)
 {
     if (!strncmp(fqn, PP_GENERATOR_PREFIX, strlen(PP_GENERATOR_PREFIX)))
         fqn += strlen(PP_GENERATOR_PREFIX);
-    return !strcmp(fqn, WORDS) || !strcmp(fqn, REWARDS);
+    return pp_fqn_is_head_part(fqn) || !strcmp(fqn, WORDS) ||
+           !strcmp(fqn, REWARDS);
 }
 
 void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
@@ -126,6 +139,9 @@ void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
         break;
     case PP_UNIT_NORM:
         strcpy(buf, "model.norm");
+        break;
+    case PP_UNIT_LOSS:
+        strcpy(buf, "loss");
         break;
     default:
         strcpy(buf, WORDS);
@@ -151,6 +167,8 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
         pp_vision_fqn(m, u, buf);
     else if (m->scores && u.kind == PP_UNIT_HEAD)
         strcpy(buf, REWARDS);
+    else if (m->head_stages && u.kind == PP_UNIT_HEAD)
+        snprintf(buf, PP_FQN_TEXT, WORDS ".%zu", u.layer);
     else
         pp_unit_fqn(u, buf);
 }

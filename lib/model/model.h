@@ -247,6 +247,9 @@ struct pp_model {
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
                        from n_layers on. pprun trains at most one */
+    size_t head_stages; /* in the plan: units that divide the words of the head,
+                           with the loss as a unit behind them; 0: the head is
+                           one unit. pprun does not run them */
     /* Their units come first, in this order; at most one of each modality. Of
        an encoder that the model does not have, the kind is PP_VISION_NONE. */
     struct pp_vision encoders[PP_MAX_ENCODERS];
@@ -298,6 +301,8 @@ enum pp_unit_kind {
     PP_UNIT_LAYER,
     PP_UNIT_NORM,
     PP_UNIT_HEAD,
+    PP_UNIT_LOSS,    /* of a head that several units divide; without parameters
+                      */
     PP_UNIT_PATCHES, /* of encoders alone (vision.h), as the next one */
     PP_UNIT_PROJECTOR
 };
@@ -305,7 +310,8 @@ enum pp_unit_kind {
 struct pp_unit_id {
     enum pp_unit_kind kind;
     size_t layer; /* number of a layer, or 0; 1 for the norm behind the layers
-                     of an encoder. With a table, a unit that is not a layer
+                     of an encoder; of the units that divide a head. With a
+                     table, a unit that is not a layer
                      has its index here. */
     size_t component; /* of the model; for a unit of a tower, of the model that
                          has the encoder */

@@ -42,6 +42,17 @@ static void vocabulary_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_WEIGHT], m->vocab, m->hidden, PP_SPLIT_ROWS, m->vocab);
 }
 
+/* The units of a head divide its words as evenly as can be. */
+static void head_tensors(const struct pp_model *m,
+                         const struct pp_model_part *p,
+                         struct pp_tensor_info *out)
+{
+    size_t n = m->head_stages ? m->head_stages : 1;
+    size_t at = p->unit.layer;
+    size_t words = (at + 1) * m->vocab / n - at * m->vocab / n;
+    set_matrix(&out[PP_P_WEIGHT], words, m->hidden, PP_SPLIT_ROWS, words);
+}
+
 /* Every tensor-parallel rank has the weight of a score. */
 static void score_tensors(const struct pp_model *m,
                           const struct pp_model_part *p,
@@ -68,6 +79,15 @@ static void head_saved(const struct pp_shard *s, const struct pp_model_part *p,
     out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
     for (size_t k = PP_S_HEAD_X; s->model->n_mtp && k < PP_S_AHEAD_X; k++)
         out[PP_S_AHEAD_X + k] = out[k];
+}
+
+/* The log-sum-exp of each row goes back to the units of the head. */
+static void loss_saved(const struct pp_shard *s, const struct pp_model_part *p,
+                       struct pp_saved *out)
+{
+    (void)p;
+    out[PP_S_HEAD_LSE] =
+        (struct pp_saved){PP_SAVED_ACT_I, pp_shard_row_ranks(s), true};
 }
 
 static void positions_tensors(const struct pp_model *m,
@@ -516,13 +536,14 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_PLAIN_MLP] = {plain_mlp_tensors, plain_mlp_saved},
         [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},
         [PP_PART_PLAIN_NORM] = {no_tensors, layer_norm_saved},
+        [PP_PART_LOSS] = {no_tensors, loss_saved},
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
         [PP_PART_LATENT_ATTENTION] = {latent_tensors, latent_saved},
         [PP_PART_DELTA] = {delta_tensors, delta_saved},
         [PP_PART_EXPERTS] = {experts_tensors, experts_saved},
         [PP_PART_JOIN] = {join_tensors, join_saved},
-        [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
+        [PP_PART_HEAD] = {head_tensors, head_saved},
         [PP_PART_SCORE] = {score_tensors, head_saved},
     };
     return kind < PP_PART_PATCHES ? &rows[kind] : pp_encoder_part_row(kind);

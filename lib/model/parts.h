@@ -30,6 +30,7 @@ enum pp_part_kind {
                         decoder layer */
     PP_PART_HEAD,
     PP_PART_SCORE, /* a head that gives a number for each sequence */
+    PP_PART_LOSS,  /* of a head that several units divide */
     /* Parts of encoders alone: */
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
@@ -164,8 +165,10 @@ static inline bool pp_model_delta_grouped(const struct pp_model *m)
     return !pp_family_of(m->architecture)->names->layer[PP_P_DELTA_Z];
 }
 
-/* Returns whether a unit of that name is a head, of words or rewards. */
+/* Returns whether a unit of that name is a head, of words or rewards, or one of
+ * the units that divide it; or whether it is one of these. */
 bool pp_fqn_is_head(const char *fqn);
+bool pp_fqn_is_head_part(const char *fqn);
 
 /* Return the names of the embedding and of the head in files of the model. */
 const char *pp_embedding_name(const struct pp_model *m);

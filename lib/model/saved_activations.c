@@ -203,13 +203,14 @@ static size_t set_saved(const struct pp_shard *s, struct pp_unit_id u,
                         struct pp_saved out[PP_MAX_SAVED])
 {
     const struct pp_model *m = s->model;
-    static const size_t n_slots[] = {[PP_UNIT_EMBED] = PP_N_EMBED_SAVED,
-                                     [PP_UNIT_LAYER] = PP_N_LAYER_SAVED,
-                                     [PP_UNIT_NORM] = PP_N_NORM_SAVED,
-                                     [PP_UNIT_HEAD] = PP_N_HEAD_SAVED,
-                                     [PP_UNIT_PATCHES] = PP_N_PATCH_SAVED,
-                                     [PP_UNIT_PROJECTOR] =
-                                         PP_N_PROJECTOR_SAVED};
+    static const size_t n_slots[] = {
+        [PP_UNIT_EMBED] = PP_N_EMBED_SAVED,
+        [PP_UNIT_LAYER] = PP_N_LAYER_SAVED,
+        [PP_UNIT_NORM] = PP_N_NORM_SAVED,
+        [PP_UNIT_HEAD] = PP_N_HEAD_SAVED,
+        [PP_UNIT_LOSS] = PP_N_HEAD_SAVED,
+        [PP_UNIT_PATCHES] = PP_N_PATCH_SAVED,
+        [PP_UNIT_PROJECTOR] = PP_N_PROJECTOR_SAVED};
     struct pp_model_part parts[PP_MAX_PARTS];
     size_t n_parts = pp_unit_parts(m, u, parts);
     memset(out, 0, PP_MAX_SAVED * sizeof *out);

@@ -101,7 +101,8 @@ static inline size_t pp_shard_words(const struct pp_shard *s)
 
 static inline size_t pp_shard_outputs(const struct pp_shard *s)
 {
-    return s->model->scores ? 1 : pp_shard_words(s);
+    size_t n = s->model->head_stages ? s->model->head_stages : 1;
+    return s->model->scores ? 1 : (pp_shard_words(s) + n - 1) / n;
 }
 
 /* Return the experts of the rank, the columns that it has of each, and of all

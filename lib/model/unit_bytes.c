@@ -271,6 +271,8 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(s, b, &w);
+    if (u.kind == PP_UNIT_LOSS) /* the log-probability of each row */
+        w.token = (double)(tp * b->accumulator_bytes);
     /* The inputs of the second convolution of audio, or their gradients. */
     if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(pp_unit_encoder(m, u)))
         w.token += (double)(PP_AUDIO_FRAMES * m->hidden * b->element_bytes);
@@ -352,9 +354,17 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 
 /* --- units --- */
 
-static double out_rate(const struct pp_shard *s, struct pp_unit_id u, size_t e)
+/* For each row, what is left of the words of a unit: the largest logit, the sum
+ * of exponentials and the logit of the target. */
+enum { HEAD_STATISTICS = 3 };
+
+static double out_rate(const struct pp_shard *s, struct pp_unit_id u,
+                       const struct pp_backend *b)
 {
     const struct pp_model *m = s->model;
+    size_t e = b->element_bytes;
+    if (m->head_stages && u.kind == PP_UNIT_HEAD)
+        return (double)(HEAD_STATISTICS * b->accumulator_bytes);
     if (pp_unit_is_vision(u))
         return pp_edge_rate(s, pp_model_index(m, u) + 1) * (double)e;
     if (m->table)
@@ -371,7 +381,7 @@ static struct pp_unit_rates image_rates(const struct pp_shard *s,
 {
     double recomputed =
         pp_vision_saved_bytes(s, u, PP_SAVED_WORKSPACE, types, b->is_host);
-    struct pp_unit_rates rates = {.out = out_rate(s, u, b->element_bytes),
+    struct pp_unit_rates rates = {.out = out_rate(s, u, b),
                                   .workspace =
                                       image_workspace_of(s, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
@@ -392,7 +402,7 @@ struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
         return image_rates(&of, u, b, &types);
     size_t recomputed =
         pp_unit_saved_bytes(&of, u, r, PP_SAVED_WORKSPACE, &types);
-    struct pp_unit_rates rates = {.out = out_rate(&of, u, b->element_bytes),
+    struct pp_unit_rates rates = {.out = out_rate(&of, u, b),
                                   .workspace =
                                       workspace_of(&of, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)

@@ -55,7 +55,8 @@ static void make_parts(struct pp_split_run *run)
     const struct pp_split_request *q = run->request;
     size_t first = pp_component_first(q->shard.model, 1);
     size_t vision = pp_component_first(q->shard.model, PP_LANGUAGE), language;
-    size_t n = (size_t)q->encoder_ranks;
+    size_t n = (size_t)q->encoder_ranks, words = q->shard.model->head_stages;
+    size_t head = words ? words + 1 : 0; /* with the loss */
     language = run->n_units - vision;
     run->n_parts = 0;
     if (n && vision > first && (q->encoders || n > 1)) {
@@ -69,9 +70,12 @@ static void make_parts(struct pp_split_run *run)
         run->parts[run->n_parts++] = (struct pp_split_part){n, vision};
     else if (q->encoder_ranks)
         language += vision; /* the second one is on its ranks */
-    run->parts[run->n_parts++] =
-        (struct pp_split_part){run->n_stages - (size_t)q->encoder_ranks,
-                               q->encoder_ranks ? language : run->n_units};
+    run->n_encoded = run->n_parts;
+    run->parts[run->n_parts++] = (struct pp_split_part){
+        run->n_stages - (size_t)q->encoder_ranks - head,
+        (q->encoder_ranks ? language : run->n_units) - head};
+    if (head)
+        run->parts[run->n_parts++] = (struct pp_split_part){head, head};
 }
 
 /* Returns whether some stage begins with the unit, and which. */
@@ -122,6 +126,7 @@ static int parts_of_bounds(struct pp_split_run *run, struct pp_err *err)
     run->parts[2] =
         (struct pp_split_part){run->n_stages - language, run->n_units - end};
     run->n_parts = 3;
+    run->n_encoded = 2;
     return 0;
 }
 
@@ -144,6 +149,7 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
     size_t at = (size_t)q->encoder_ranks;
+    int words = (int)q->shard.model->head_stages;
     if (q->encoder_ranks && q->encoder_ranks >= q->n_ranks)
         return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
                                "no rank is left for the language model");
@@ -153,7 +159,8 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
                                "components on each rank");
     if (pp_graph_chain(&run->arena, (int)(q->n_ranks - q->encoder_ranks),
                        (int)q->n_chunks, q->placement, &run->graph, err) ||
-        (at && pp_graph_precede(&run->arena, (int)at, &run->graph, err)))
+        (at && pp_graph_precede(&run->arena, (int)at, &run->graph, err)) ||
+        (words && pp_graph_add_head(&run->arena, words, &run->graph, err)))
         return -1;
     run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
     make_parts(run);
@@ -166,11 +173,11 @@ int pp_split_graph(struct pp_split_run *run, struct pp_err *err)
             return pp_fail_setting(
                 err, PP_EXIT_INPUT, "encoder-ranks", NULL,
                 "%zu %s are too many for the %s %zu units", x->n_stages,
-                k + 1 == run->n_parts && q->n_chunks > 1 ? "stages" : "ranks",
-                k + 1 < run->n_parts ? "encoder's" : "language model's",
+                k == run->n_encoded && q->n_chunks > 1 ? "stages" : "ranks",
+                k < run->n_encoded ? "encoder's" : "language model's",
                 x->n_units);
     }
-    return run->n_parts > 2 ? join_branches(run, err) : 0;
+    return run->n_encoded > 1 ? join_branches(run, err) : 0;
 }
 
 struct pp_layout pp_split_layout_of(const struct pp_mesh *encoders,
@@ -201,17 +208,17 @@ void pp_split_set_features(struct pp_split_run *run, size_t rows)
     const struct pp_split_request *q = run->request;
     size_t first = pp_component_first(q->shard.model, 1);
     size_t end = pp_component_first(q->shard.model, PP_LANGUAGE);
-    if (run->n_parts < 3 && end > first)
+    if (run->n_encoded < 2 && end > first)
         run->message_bytes[end - 1] += run->message_bytes[first - 1];
     double row = (double)(q->shard.model->hidden * run->backend.element_bytes);
     double least = INFINITY;
     if (q->encoders)
         least = run->taken_bytes = (double)pp_bytes_of_rows(row, rows);
-    for (size_t k = 0; k + 1 < run->n_parts; k++) {
+    for (size_t k = 0; k < run->n_encoded; k++) {
         run->made_bytes[k] = run->message_bytes[part_end(run, k) - 1];
         least = fmin(least, run->made_bytes[k]);
     }
-    for (size_t k = 0; k + 1 < run->n_parts; k++)
+    for (size_t k = 0; k < run->n_encoded; k++)
         run->message_bytes[part_end(run, k) - 1] = least;
 }
 
@@ -236,7 +243,7 @@ void pp_split_set_messages(const struct pp_split_run *run, double *messages)
     const struct pp_link x = messages_link(run);
     for (size_t i = 0; i < run->n_units; i++)
         messages[i] = x.seconds + x.per_byte * run->message_bytes[i];
-    for (size_t k = 0; k + 1 < run->n_parts; k++)
+    for (size_t k = 0; k < run->n_encoded; k++)
         messages[part_end(run, k) - 1] =
             x.seconds +
             x.per_byte * run->made_bytes[k] *
@@ -258,7 +265,7 @@ void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
                        int stage, struct pp_stage_bytes *x)
 {
     size_t end = 0;
-    for (size_t k = 0; k + 1 < run->n_parts; k++) {
+    for (size_t k = 0; k < run->n_encoded; k++) {
         end = part_end(run, k);
         if (bounds[stage + 1] == end)
             x->output = pp_size_of(run->made_bytes[k]);

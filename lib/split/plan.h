@@ -129,12 +129,12 @@ struct pp_split_run {
     } atoms;
     double *message_bytes; /* per unit: of the message after it; the
                               smallest for all features */
-    /* The share of each encoder, then that of the language model, if encoders
-     * have stages of their own; else n_parts is 1. */
+    /* The share of each encoder that has stages of its own, n_encoded; that of
+     * the language model; and that of a head of several stages. */
     struct pp_split_part {
         size_t n_stages, n_units;
-    } parts[PP_MAX_ENCODERS + 1];
-    size_t n_parts;
+    } parts[PP_MAX_ENCODERS + 2];
+    size_t n_parts, n_encoded;
     double made_bytes[PP_MAX_ENCODERS]; /* the features of each encoder part */
     double taken_bytes; /* the room for them over a bridge; 0: no bridge */
     double *limit;      /* per rank, without the tables */

@@ -130,7 +130,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     run->graph.resident = pp_split_trainer(q) == pp_trainers
                               ? pp_mesh_resident(&q->shard.mesh)
                               : 0;
-    for (size_t k = 0; q->encoders && k + 1 < run->n_parts; k++)
+    for (size_t k = 0; q->encoders && k < run->n_encoded; k++)
         if (!run->graph.resident)
             run->graph.resident = pp_mesh_resident(&q->encoders[k]);
     if ((int64_t)run->graph.n_stages * run->graph.slices.n >
@@ -172,7 +172,7 @@ static int tied_stage(const struct pp_split_run *run, const size_t *bounds)
 static int embedding_stage(const struct pp_split_run *run, const size_t *bounds)
 {
     const struct pp_model *m = run->request->shard.model;
-    int s = (int)(run->n_stages - run->parts[run->n_parts - 1].n_stages);
+    int s = (int)(run->n_stages - run->parts[run->n_encoded].n_stages);
     while (bounds && bounds[s + 1] <= pp_component_first(m, PP_LANGUAGE))
         s++;
     return s;

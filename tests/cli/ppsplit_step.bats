@@ -301,3 +301,57 @@ profile() {
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"2 chunks per rank and placement v"* ]]
 }
+
+@test "a head of several stages leaves no rank slow" {
+    # over: prints how far the costliest rank is above the mean, in percent.
+    over() {
+        ppsplit -t "$@" -p 4 -m 16 --gpu h100 --dtype bf16 m |
+            sed -n 's/^The largest rank .* cost, \([0-9.]*\) % above.*/\1/p'
+    }
+    llama 8 128000 >m/config.json
+    holds "$(over) > 25"
+    holds "$(over --head-stages 4) < 2"
+    diff <(ppsplit -p 4 -m 16 --gpu h100 --head-stages 4 -t --json m) \
+        <(ppsplit -q -p 4 -m 16 --gpu h100 --head-stages 4 m |
+            ppsplit -m 16 -t --json)
+    plan() {
+        ppsplit -q -p 4 -m 16 --gpu h100 --dtype bf16 "$@" m
+    }
+    plan --head-stages 4 >head.json
+    jq -e '.stages | length == 9 and
+        map(.rank) == [0, 1, 2, 3, 0, 1, 2, 3, 3] and .[8].units == ["loss"] and
+        .[8].inputs == [4, 5, 6, 7] and .[6].inputs == [3] and
+        .[6].out_bytes == 12 and .[3].out_bytes == 2048' head.json
+    for kind in 1f1b zb-h1 gpipe seq1f1b; do
+        ppsched -q -s $kind -m 16 -o scheduled.json head.json
+        run -0 ppsched --check scheduled.json
+        [ "$output" = 'valid, canonical' ]
+        whole=$(plan | makespan $kind 16)
+        holds "$(makespan $kind 16 head.json) < 0.9 * $whole"
+    done
+    ppsched -q -s 1f1b -m 16 --stats head.json |
+        jq -e '.makespan < 1.03 * .lower_bound'
+}
+
+@test "a head of several stages is refused where it cannot be" {
+    local plan=(-q -p 4 --head-stages 4)
+    refuses "--head-stages and --mtp exclude each other" "${plan[@]}" --mtp m
+    refuses "a head of 6 stages does not divide evenly over 4 ranks; see \
+--head-stages" -q -p 4 --head-stages 6 m
+    refuses "interleaved does not run a head of 4 stages: use gpipe, 1f1b, \
+eager-1f1b, seq1f1b, zb-h1 or zb-h2, which pass each rank once, with one stage \
+on each before the head" "${plan[@]}" -s interleaved m
+    ppsplit "${plan[@]}" -o head.json m
+    refuses "--export: 'megatron' has no head of several stages; plan without \
+--head-stages" --export megatron head.json
+    # More ranks would help, but the head does not divide over them.
+    run -1 ppsplit "${plan[@]}" --memory 1M m
+    run --separate-stderr pprun --print-memory <<<"$(ppsched -q -s 1f1b -m 4 \
+        head.json)"
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: standard input: /model/units: 'lm_head.0' is one of the \
+units that divide the head, which is planned only: pprun does not run it; plan \
+without --head-stages" ]
+    llama 5 64000 true >m/config.json
+    refuses "--head-stages: '4', but 'm' has a tied head" "${plan[@]}" m
+}

@@ -3,6 +3,7 @@
  * published numbers. */
 #include "model/cost.h"
 #include "model/model.h"
+#include "model/parts.h"
 #include "model/shard.h"
 #include "tap.h"
 
@@ -269,6 +270,48 @@ static void test_recompute(void)
        "modes have names");
 }
 
+/* A head that units divide has the words, the operations and the gradients of
+ * the whole head, and the loss is the last unit. */
+static void test_head_stages(size_t n)
+{
+    struct pp_model m = llama;
+    m.vocab = 32003; /* n does not divide it */
+    size_t n_units = pp_model_n_units(&m);
+    struct pp_unit_id head = {PP_UNIT_HEAD, 0, PP_LANGUAGE};
+    uint64_t params = pp_unit_n_params(&m, head), all = pp_model_n_params(&m);
+    struct pp_cost want = cost_of(&m, head, 0, 1023), sum = {0, 0, 0, 0};
+    m.head_stages = n;
+    is_int((long long)pp_model_n_units(&m), (long long)(n_units + n),
+           "a head of several units has a unit for the loss");
+    is_int((long long)pp_model_n_params(&m), (long long)all,
+           "the model has as many parameters");
+    uint64_t words = 0;
+    for (size_t i = n_units - 1; i < pp_model_n_units(&m); i++) {
+        struct pp_unit_id u = pp_model_unit(&m, i), found;
+        char fqn[PP_FQN_TEXT], name[PP_FQN_TEXT];
+        bool loss = i + 1 == pp_model_n_units(&m);
+        pp_model_fqn(&m, u, fqn);
+        snprintf(name, sizeof name, loss ? "loss" : "lm_head.%zu",
+                 i + 1 - n_units);
+        is_str(fqn, name, "its units have names");
+        ok(pp_model_index(&m, u) == i && pp_unit_by_fqn(&m, fqn, &found) &&
+               pp_model_index(&m, found) == i &&
+               pp_fqn_is_head_part(fqn) == !loss &&
+               pp_fqn_is_head(fqn) == !loss,
+           "  and are found by them");
+        uint64_t own = pp_unit_n_params(&m, u);
+        ok(loss ? own == 0
+                : own / m.hidden * n + n > m.vocab &&
+                      own / m.hidden * n < m.vocab + n,
+           "  and an even part of the words");
+        words += own;
+        sum = pp_cost_sum(sum, cost_of(&m, u, 0, 1023));
+    }
+    is_int((long long)words, (long long)params, "parts are the whole head");
+    is_near(sum.forward, want.forward, 1e-12, "F of all parts is its F");
+    is_near(sum.backward, want.backward, 1e-12, "and so is B");
+}
+
 static void live(int n_ranks, int n_chunks, bool v, int n, const char *want)
 {
     char text[128];
@@ -290,6 +333,8 @@ int main(void)
     test_saved();
     test_costs();
     test_recompute();
+    test_head_stages(2);
+    test_head_stages(16);
     live(4, 1, false, 8, "4,3,2,1");
     live(4, 1, false, 2, "2,2,2,1");
     live(4, 2, true, 16, "8,7,6,5,4,3,2,1");

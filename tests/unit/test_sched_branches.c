@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests kinds on graphs that are not chains: encoders of different depth before
- * one model, on their own ranks and on shared ranks, and the kinds that refuse
- * them. */
+ * one model, on their own ranks and on shared ranks; a head of several stages;
+ * and the kinds that refuse them. */
 #include <math.h>
 
 #include "sched_fixture.h"
@@ -270,6 +270,137 @@ static void test_refusals(void)
     }
 }
 
+/* --- a head of several stages --- */
+
+static bool build_head(struct fixture *f, int p, int n)
+{
+    chain(f, p, 1, PP_PLACEMENT_LOOP);
+    return !pp_graph_add_head(&f->arena, n, &f->graph, &f->err);
+}
+
+/* Fails if an action of a row waits for one that comes later in it, at any
+ * depth: the passes of a microbatch come in order on every row. */
+static void test_head_runs(const char *kind, int p, int each)
+{
+    bool all = true;
+    int n_slices = strcmp(kind, "looped-bfs") ? 2 : 1; /* it takes no slices */
+    for (int m = 1; m <= 9; m++)
+        for (int slices = 1; slices <= n_slices; slices++) {
+            struct fixture f;
+            all &= build_head(&f, p, p * each);
+            all &= pp_graph_head(&f.graph) == p;
+            for (int k = 0; k < p * each; k++)
+                all &= f.graph.stages[p + k].row == k / each;
+            f.graph.slices.n = slices;
+            all &= runs(&f, kind, m);
+            drop(&f);
+        }
+    ok(all, "%s runs a head of %d stages on %d ranks", kind, p * each, p);
+}
+
+static void test_head_rows(void)
+{
+    static const char *const want[] = {
+        "0F0 0F1 0F2 2F0 2F1 2B0 2F2 2B1 0B0 2B2 0B1 0B2",
+        "1F0 1F1 3F0 1F2 3F1 4F0 4B0 3B0 4F1 4B1 1B0 3F2 3B1 4F2 4B2 1B1 3B2 "
+        "1B2",
+    };
+    struct fixture f;
+    bool emitted = build_head(&f, 2, 2) && !emit(&f, "1f1b", 3, 0);
+    ok(emitted, "1f1b runs a head of 2 stages");
+    for (int r = 0; emitted && r < 2; r++) {
+        char got[400] = "", *at = got;
+        for (size_t i = 0; i < f.s.rows[r].n; i++) {
+            *at = ' ';
+            at += i > 0;
+            at += pp_action_format(f.s.rows[r].actions[i], false, at);
+        }
+        is_str(got, want[r], "  in this order");
+    }
+    drop(&f);
+}
+
+/* The times of a stage of the chain, of the head and of the loss. */
+static double head_time(const void *ctx, struct pp_action a)
+{
+    const struct pp_graph *g = ctx;
+    int first = pp_graph_head(g);
+    double unit = a.stage < first ? 1 : a.stage == g->n_stages - 1 ? 0 : 0.1;
+    return !pp_is_compute(a.op) ? 0.01 : a.op == PP_B ? 2 * unit : unit;
+}
+
+/* A step takes as long as that of 1f1b if each rank had its part of the head in
+ * its stage: passes fill no bubble and make none. A rank keeps two microbatches
+ * more of its stage. */
+static void test_head_time(int p)
+{
+    enum { M = 48 };
+    struct fixture f;
+    struct pp_sim sim = {0};
+    build_head(&f, p, p);
+    const struct pp_costs costs = {head_time, &f.graph};
+    bool runs_it = !emit(&f, "1f1b", M, 0) && !pp_lower(&f.s, &f.err) &&
+                   !pp_simulate(&f.s, &costs, 1, &sim, &f.err);
+    double ideal = 3.3 * (M + p - 1);
+    ok(runs_it && sim.makespan < 1.02 * ideal,
+       "1f1b takes %g with a head over %d ranks, not more than 2 %% above %g",
+       sim.makespan, p, ideal);
+    for (int r = 0; r < p; r++) {
+        int live = 0, most = 0;
+        for (size_t i = 0; i < f.s.rows[r].n; i++) {
+            struct pp_action a = f.s.rows[r].actions[i];
+            live += a.stage == r && a.op == PP_F;
+            most = live > most ? live : most;
+            live -= a.stage == r && a.op == PP_B;
+        }
+        is_int(most, p - r + 2, "  a rank keeps two microbatches more");
+    }
+    pp_sim_finish(&sim);
+    drop(&f);
+}
+
+static void refuses_head(const char *kind, int p, int c, int n,
+                         const char *says)
+{
+    struct fixture f;
+    chain(&f, p, c, PP_PLACEMENT_LOOP);
+    bool fails = pp_graph_add_head(&f.arena, n, &f.graph, &f.err) ||
+                 emit(&f, kind, 8, 0);
+    ok(fails && f.err.code == PP_EXIT_INPUT && strstr(f.err.text, says),
+       "%s refuses a head of %d stages on %d ranks of %d: %s", kind, n, p, c,
+       f.err.text);
+    drop(&f);
+}
+
+static void test_head(void)
+{
+    for (size_t k = 0; k < N_TAKERS; k++) {
+        test_head_runs(takers[k], 1, 2);
+        test_head_runs(takers[k], 2, 1);
+        test_head_runs(takers[k], 3, 2);
+        test_head_runs(takers[k], 4, 1);
+    }
+    test_head_rows();
+    test_head_time(4);
+    test_head_time(16);
+    refuses_head("1f1b", 3, 1, 4, "4 stages does not divide evenly over 3");
+    refuses_head("1f1b", 2, 2, 4, "does not run a head of 4 stages");
+    refuses_head("interleaved", 2, 1, 2, "does not run a head of 2 stages");
+    /* A chain, branches, and a head that leaves out a stage are no such head.
+     */
+    struct fixture f;
+    chain(&f, 4, 1, PP_PLACEMENT_LOOP);
+    is_int(pp_graph_head(&f.graph), -1, "a chain has no head of stages");
+    drop(&f);
+    build(&f, &two);
+    is_int(pp_graph_head(&f.graph), -1, "nor have branches");
+    drop(&f);
+    build_head(&f, 2, 2);
+    f.graph.stages[4].n_inputs = 1;
+    is_int(pp_graph_head(&f.graph), -1, "nor stages without a loss of all");
+    drop(&f);
+}
+
 int main(void)
 {
     const struct branches *const all[] = {&two,   &uneven, &uneven3, &uneven4,
@@ -284,5 +415,6 @@ int main(void)
         }
     }
     test_refusals();
+    test_head();
     return done();
 }

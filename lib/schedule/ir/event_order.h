@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* event_order - one global order of the starts and completions of the compute
- * actions of a schedule; private to lib/schedule/ir.
+ * actions of a schedule.
  *
  * An action starts when its row is free and its requirements are met. Sorted by
  * time, completions first, ties by stage and microbatch, the events are a

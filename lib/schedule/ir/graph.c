@@ -2,6 +2,7 @@
 #include "schedule/ir/graph.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/num.h"
@@ -66,6 +67,31 @@ int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
                                    .n_inputs = s > 0,
                                    .inputs = &inputs[s]};
     }
+    return pp_graph_connect(a, g, err);
+}
+
+int pp_graph_add_head(struct pp_arena *a, int n, struct pp_graph *g,
+                      struct pp_err *err)
+{
+    const struct pp_stage_node *chain = g->stages;
+    int first = g->n_stages, loss = first + n;
+    if (n % g->n_rows)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "head-stages", NULL,
+                               "a head of %d stages does not divide evenly "
+                               "over %d ranks",
+                               n, g->n_rows);
+    int *inputs = pp_arena_alloc(a, (size_t)n + 1, sizeof *inputs);
+    g->stages = pp_arena_alloc(a, (size_t)loss + 1, sizeof *g->stages);
+    memcpy(g->stages, chain, (size_t)first * sizeof *chain);
+    inputs[0] = first - 1;
+    for (int k = 0; k < n; k++) {
+        inputs[k + 1] = first + k;
+        g->stages[first + k] = (struct pp_stage_node){
+            .row = k / (n / g->n_rows), .n_inputs = 1, .inputs = inputs};
+    }
+    g->stages[loss] = (struct pp_stage_node){
+        .row = chain[first - 1].row, .n_inputs = n, .inputs = inputs + 1};
+    g->n_stages = loss + 1;
     return pp_graph_connect(a, g, err);
 }
 
@@ -173,6 +199,18 @@ int pp_graph_break(const struct pp_graph *g)
             return s;
     }
     return -1;
+}
+
+int pp_graph_head(const struct pp_graph *g)
+{
+    int first = pp_graph_break(g) - 1, loss = g->n_stages - 1;
+    bool is = g->n_copies == 1 && first > 0 &&
+              g->stages[loss].n_inputs == loss - first;
+    for (int s = first; is && s < loss; s++)
+        is = g->stages[s].n_inputs == 1 &&
+             g->stages[s].inputs[0] == first - 1 &&
+             g->stages[loss].inputs[s - first] == s;
+    return is ? first : -1;
 }
 
 bool pp_copy_rows(const struct pp_graph *g, int stage,

@@ -118,6 +118,17 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
 int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
 
+/* Puts a head behind a chain: n stages that read its last stage, in equal runs
+ * on the rows from the first on, and the loss, which reads all of them, on the
+ * row of the last stage. Fails with PP_EXIT_INPUT if n is not a multiple of the
+ * rows. */
+int pp_graph_add_head(struct pp_arena *a, int n, struct pp_graph *g,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Returns the first stage of the head if the graph is a chain with a head of
+ * several stages and a loss behind it, else -1. */
+int pp_graph_head(const struct pp_graph *g);
+
 /* Fills outputs, n_outputs, has_backward, input_grad and copy_of of every
  * stage. The caller has set row, inputs, frozen and n_copies. Sets n_copies and
  * slices.n to 1 if they are 0. Fails with PP_EXIT_INPUT if a number is out of

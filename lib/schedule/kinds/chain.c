@@ -171,5 +171,7 @@ static int emit_chain(const struct pp_kind *k, struct pp_schedule *s,
 int pp_emit_whole(const struct pp_kind *k, struct pp_schedule *s,
                   const struct pp_kind_options *o, struct pp_err *err)
 {
-    return k->chain ? emit_chain(k, s, o, err) : k->emit(s, o, err);
+    return pp_graph_head(s->graph) > 0 ? pp_emit_head(k, s, o, err)
+           : k->chain                  ? emit_chain(k, s, o, err)
+                                       : k->emit(s, o, err);
 }

@@ -39,6 +39,12 @@ int pp_emit_slices(const struct pp_kind *k, struct pp_schedule *s,
                    const struct pp_kind_options *o,
                    struct pp_err *err) PP_MUST_USE;
 
+/* Emits the rows of a kind on the chain before a head of several stages, and
+ * the head. */
+int pp_emit_head(const struct pp_kind *k, struct pp_schedule *s,
+                 const struct pp_kind_options *o,
+                 struct pp_err *err) PP_MUST_USE;
+
 /* Fails unless the chain has two stages per rank in a V. */
 int pp_two_in_a_v(const struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
