@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/num.h"
 #include "cost/step.h"
+#include "schedule/ir/at_once.h"
 #include "schedule/simulate/sim.h"
 
 size_t pack_row_sizes(const struct pack_job *j,
@@ -180,6 +181,8 @@ struct dp_rank {
     const struct pp_workload *sizes;
     size_t first, dp, n_bins;
     const uint32_t *order; /* round of each microbatch, or NULL */
+    const bool *at_once;   /* of the schedule (pp_at_once_cells) */
+    size_t parts;          /* microbatches times slices */
 };
 
 static double dp_rank_time(const void *ctx, struct pp_action a)
@@ -191,8 +194,11 @@ static double dp_rank_time(const void *ctx, struct pp_action a)
     if (l->order)
         round = l->order[round];
     size_t b = (l->first + round * l->dp) % l->n_bins;
-    size_t part = b * (size_t)l->costs->plan.graph->slices.n + (size_t)a.slice;
-    return pp_stage_time(l->costs, a, l->sizes[part]);
+    size_t slices = (size_t)l->costs->plan.graph->slices.n;
+    size_t cell = (size_t)a.stage * l->parts + (size_t)a.microbatch * slices +
+                  (size_t)a.slice;
+    return pp_stage_time(l->costs, a, l->sizes[b * slices + (size_t)a.slice],
+                         l->at_once[cell] ? PP_LOGITS_ONCE : PP_LOGITS_AGAIN);
 }
 
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
@@ -201,15 +207,21 @@ int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
 {
     const struct pp_schedule *s = &j->in->manifest.schedule;
     size_t dp = (size_t)j->in->manifest.mesh.dp;
+    size_t parts = (size_t)s->n_microbatches * (size_t)s->graph->slices.n;
+    bool *at_once =
+        pp_calloc((size_t)s->graph->n_stages * parts, sizeof *at_once);
+    int rc = 0;
     *time = 0;
-    for (size_t k = 0; k < dp; k++) {
-        struct dp_rank rank = {c, sizes, first + k, dp, j->bins.n_bins, order};
+    pp_at_once_cells(s, at_once);
+    for (size_t k = 0; k < dp && !rc; k++) {
+        struct dp_rank rank = {c,     sizes,   first + k, dp, j->bins.n_bins,
+                               order, at_once, parts};
         struct pp_costs costs = {.time = dp_rank_time, .ctx = &rank};
         struct pp_sim sim = {0};
-        if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t->err) != 0)
-            return -1;
+        rc = pp_simulate(s, &costs, s->channel_depth, &sim, &j->t->err);
         *time = sim.makespan > *time ? sim.makespan : *time;
         pp_sim_finish(&sim);
     }
-    return 0;
+    free(at_once);
+    return rc;
 }

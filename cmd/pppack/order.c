@@ -49,9 +49,10 @@ static void set_times(struct step_order *o, size_t b, size_t microbatch)
         struct pp_workload load = o->sizes[part];
         struct pp_action a = {.stage = i / n_slices, .peer = -1};
         for (a.op = PP_F; a.op <= PP_W; a.op++)
-            op[4 * i + a.op] = pp_stage_time(&o->costs, a, load);
+            op[4 * i + a.op] =
+                pp_stage_time(&o->costs, a, load, PP_LOGITS_LEAST);
         a.op = PP_SEND_F;
-        message[i] = pp_stage_time(&o->costs, a, load);
+        message[i] = pp_stage_time(&o->costs, a, load, PP_LOGITS_LEAST);
     }
     o->times[microbatch] = (struct pp_microbatch_times){op, message};
 }

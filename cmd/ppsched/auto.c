@@ -93,8 +93,11 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
         costs = (struct pp_costs){.time = paired_time, .ctx = &p->costs.costs};
     fill_limits(p, &memory, &limit, &load);
     fill_copies(p, &memory, &copy);
+    if (!p->costs.literal)
+        pp_step_order(&p->costs.step, NULL);
     int rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
                                   &memory, reached, p->options.seconds, b, err);
+    ppsched_order_costs(p);
     /* It may exceed the makespan in the last bits, as sums run in another
      * order. */
     if (!rc && b->makespan > reached)
@@ -244,18 +247,29 @@ static int search_within(struct ppsched *p, const struct limit *l,
 /* Searches that lower the limit, each a part of --time. */
 enum { MAX_SHRINKS = 12, SHRINK_PART = 4 };
 
+/* Computes the makespan at the channel depth, at the costs of this order: a
+ * search has those of none. */
+static int run_time(struct ppsched *p, const struct pp_schedule *s,
+                    double *makespan, struct pp_err *err)
+{
+    if (!p->costs.literal)
+        pp_step_order(&p->costs.step, s);
+    int rc =
+        pp_run_time(s, &p->costs.costs, s->channel_depth, false, makespan, err);
+    if (!p->costs.literal)
+        pp_step_order(&p->costs.step, NULL);
+    return rc;
+}
+
 /* Computes the makespan at the channel depth, and the memory of the fullest
  * rank, in bytes or slots. */
-static int measure(const struct ppsched *p, const struct pp_schedule *s,
+static int measure(struct ppsched *p, const struct pp_schedule *s,
                    bool in_bytes, double *time, double *most,
                    struct pp_err *err)
 {
-    struct pp_sim sim;
-    if (pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, err))
+    if (run_time(p, s, time, err))
         return -1;
-    *time = sim.makespan;
     *most = 0;
-    pp_sim_finish(&sim);
     for (int r = 0; r < s->graph->n_rows; r++) {
         struct pp_memory m = {0};
         double rank = pp_row_slots(s, r);
@@ -335,17 +349,16 @@ static int try_offload(struct ppsched *p, const struct limit *most,
     const struct limit l = {most->in_bytes, c->whole, c->times * most->most};
     struct pp_err *err = &p->tool->err, none = {0};
     struct pp_schedule s = {0};
-    struct pp_sim sim = {0};
+    double makespan;
     int rc = search_within(p, &l, seconds, &s, &none) ||
              (c->times != 1 && ppsched_offload(p, &s, &none)) ||
-             pp_simulate(&s, &p->costs.costs, s.channel_depth, &sim, &none);
-    if (!rc && sim.makespan < *least * (1 - 1e-9)) {
+             run_time(p, &s, &makespan, &none);
+    if (!rc && makespan < *least * (1 - 1e-9)) {
         struct pp_schedule slower = p->built;
-        *least = sim.makespan;
+        *least = makespan;
         p->built = s;
         s = slower;
     }
-    pp_sim_finish(&sim);
     pp_schedule_finish(&s);
     if (rc && none.code != PP_EXIT_NO)
         return pp_fail(err, none.code, "%s", none.text);

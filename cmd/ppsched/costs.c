@@ -538,11 +538,21 @@ int ppsched_open_data(struct ppsched *p)
     return 0;
 }
 
+void ppsched_order_costs(struct ppsched *p)
+{
+    bool ordered = false;
+    for (int r = 0; p->schedule->rows && r < p->schedule->graph->n_rows; r++)
+        ordered |= p->schedule->rows[r].n > 0;
+    if (!p->costs.literal)
+        pp_step_order(&p->costs.step, ordered ? p->schedule : NULL);
+}
+
 int ppsched_open_costs(struct ppsched *p)
 {
-    if (p->costs.graph)
-        return 0;
-    return ppsched_open_data(p) ? -1 : init(p);
+    if (!p->costs.graph && (ppsched_open_data(p) || init(p)))
+        return -1;
+    ppsched_order_costs(p);
+    return 0;
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)

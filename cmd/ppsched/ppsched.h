@@ -159,6 +159,10 @@ const struct pp_trainer *ppsched_trainer(const struct ppsched *p);
  * data, once. Needs stages and a number of microbatches. */
 int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
 
+/* Makes the costs those of the order of the schedule, if it has one: a search
+ * begins without. */
+void ppsched_order_costs(struct ppsched *p);
+
 /* Opens the data, if there are any, once. */
 int ppsched_open_data(struct ppsched *p) PP_MUST_USE;
 

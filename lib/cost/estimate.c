@@ -58,6 +58,11 @@ static double rows_of(const struct pp_estimate *x, struct pp_unit_id u)
 
 /* --- products --- */
 
+static const struct pp_trainer *trainer_of(const struct pp_estimate *x)
+{
+    return x->trainer ? x->trainer : pp_trainers;
+}
+
 /* The products of a unit on one rank, in a forward. */
 struct products {
     double flops, seconds;
@@ -145,8 +150,11 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
     double add = wide && !(x->flops > 0) ? PRODUCT_WEIGHT : 1;
     double sharers = pp_mesh_sharers(mesh);
     const struct pp_cost a = pp_cost_lacking(
-        pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD), f.frozen);
-    const struct pp_cost b = pp_cost_of(0, pp_pair_flops(&f, length), false);
+        pp_cost_of(f.per_token, 0,
+                   u.kind == PP_UNIT_HEAD ? PP_LOGITS_AGAIN : PP_LOGITS_KEPT),
+        f.frozen);
+    const struct pp_cost b =
+        pp_cost_of(0, pp_pair_flops(&f, length), PP_LOGITS_KEPT);
     double further = pp_unit_further_flops(x->shard, u);
     s->fwd[0] = a.forward / (rate * sharers);
     s->input[0] =
@@ -156,11 +164,6 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
     s->fwd[1] = b.forward / (attention * sharers);
     s->input[1] = b.input_grad / (attention * back * sharers);
     s->weight[1] = b.weight_grad / (attention * sharers);
-}
-
-static const struct pp_trainer *trainer_of(const struct pp_estimate *x)
-{
-    return x->trainer ? x->trainer : pp_trainers;
 }
 
 /* --- elementwise work --- */
@@ -221,10 +224,21 @@ static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
 
 /* --- exchanges --- */
 
+/* Returns the blocks of a layer whose B gathers the rows of the gradient once:
+ * attention and MLP, but not experts. */
+static int blocks_joined(const struct pp_model *m, struct pp_unit_id u,
+                         int joins)
+{
+    bool experts = pp_layer_set_has(&m->moe.layers, u.layer);
+    if (u.kind != PP_UNIT_LAYER || u.layer >= m->n_layers || m->lora)
+        return 0;
+    return experts && joins > 1 ? 1 : joins;
+}
+
 /* Adds the gathers and sums of tensor-parallel ranks. A product whose outputs
  * are divided gathers its rows before, one whose inputs are adds up its rows
  * after it. I and W of pprun gather both kinds of gradients and rows again; B
- * gathers gradients once, but costs the sum of I and W here. */
+ * gathers gradients once, but those of experts. */
 static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
                        int joins, struct pp_unit_seconds *s)
 {
@@ -240,6 +254,7 @@ static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
     s->fwd[0] += each * (head || embed ? 1 : 2 * joins);
     s->input[0] += each * (head ? 2 : embed ? 0 : e->input * joins);
     s->weight[0] += each * (head || embed ? 1 : e->weight * joins);
+    s->once += each * e->once * blocks_joined(x->shard->model, u, joins);
 }
 
 /* Adds the exchange of keys and values by context-parallel ranks; I moves twice
@@ -314,6 +329,7 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
     const struct pp_unit_id u = pp_model_unit(x->shard->model, i);
     const struct products p = products_of(x, u);
     memset(s->elementwise, 0, sizeof s->elementwise);
+    s->once = 0;
     set_products(x, u, &p, s);
     if (pp_unit_is_vision(u))
         return;

@@ -39,9 +39,10 @@ static double time_of(const struct cells *c, int from, int to)
     double longest = 0;
     for (int s = 0; s < c->costs->plan.graph->n_stages; s++) {
         struct pp_action a = {.op = PP_F, .stage = s, .peer = -1};
-        double time = pp_stage_time(c->costs, a, l);
+        double time = pp_stage_time(c->costs, a, l, PP_LOGITS_LEAST);
         a.op = PP_B;
-        longest = fmax(longest, time + pp_stage_time(c->costs, a, l));
+        longest = fmax(longest,
+                       time + pp_stage_time(c->costs, a, l, PP_LOGITS_LEAST));
     }
     return longest;
 }

@@ -34,6 +34,8 @@ static void add_seconds(struct pp_unit_seconds *to,
         if (u->role == PP_ROLE_TRAINED)
             to->weight[k] += t->weight[k];
     }
+    if (u->role == PP_ROLE_TRAINED)
+        to->once += t->once;
 }
 
 /* The parameters of a unit on a rank, experts' apart. dp cp ranks hold
@@ -205,7 +207,7 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c)
 
 /* Returns the sum over the units of a stage, each in its role. */
 static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
-                                  struct pp_workload l)
+                                  struct pp_workload l, enum pp_logits of_head)
 {
     const struct pp_plan_stage *s = &c->plan.stages[stage];
     struct pp_cost sum = {0, 0, 0, 0};
@@ -214,14 +216,16 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
         const struct pp_plan_mode *mode = pp_plan_mode(u, s->recompute);
         size_t k = worker_of(c, i);
         double tokens = l.of[k].tokens, pairs = l.of[k].pairs;
-        struct pp_cost x =
-            pp_cost_of(tokens * u->costs.fwd_flops[0],
-                       pairs * u->costs.fwd_flops[1], pp_fqn_is_head(u->fqn));
+        enum pp_logits logits =
+            pp_fqn_is_head(u->fqn) ? of_head : PP_LOGITS_KEPT;
+        struct pp_cost x = pp_cost_of(tokens * u->costs.fwd_flops[0],
+                                      pairs * u->costs.fwd_flops[1], logits);
         x = pp_cost_lacking(x, tokens * u->frozen_flops);
         if (mode)
             x = pp_cost_recompute(x, tokens * mode->recompute_flops[0],
                                   pairs * mode->recompute_flops[1]);
-        sum = pp_cost_sum(sum, pp_cost_in_role(x, u->role));
+        sum = pp_cost_sum(sum,
+                          pp_cost_at_once(pp_cost_in_role(x, u->role), logits));
     }
     return sum;
 }
@@ -236,38 +240,41 @@ static bool is_even(const struct pp_workload *l)
 }
 
 static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
-                                  struct pp_workload l)
+                                  struct pp_workload l, enum pp_logits logits)
 {
     double tokens = l.of[PP_LANGUAGE].tokens, pairs = l.of[PP_LANGUAGE].pairs;
     if (c->plan.model->has_frozen || !is_even(&l))
-        return units_flops(c, stage, l);
+        return units_flops(c, stage, l, logits);
     const double *flops = c->plan.stages[stage].costs.fwd_flops;
     double head = c->stages[stage].head_flops;
-    struct pp_cost h = pp_cost_of(tokens * head, 0, true);
-    struct pp_cost rest =
-        pp_cost_of(tokens * (flops[0] - head), flops[1] * pairs, false);
+    struct pp_cost h =
+        pp_cost_at_once(pp_cost_of(tokens * head, 0, logits), logits);
+    struct pp_cost rest = pp_cost_of(tokens * (flops[0] - head),
+                                     flops[1] * pairs, PP_LOGITS_KEPT);
     const double *again = c->plan.stages[stage].recompute_flops;
     rest = pp_cost_recompute(rest, tokens * again[0], pairs * again[1]);
     return pp_cost_sum(rest, h);
 }
 
 static struct pp_cost seconds_of(const struct pp_unit_seconds *s, double tokens,
-                                 double pairs, bool recomputes)
+                                 double pairs, enum pp_logits logits)
 {
-    return pp_cost_measured(s->fwd[0] * tokens + s->fwd[1] * pairs,
-                            s->input[0] * tokens + s->input[1] * pairs,
-                            s->weight[0] * tokens + s->weight[1] * pairs,
-                            recomputes);
+    struct pp_cost c =
+        pp_cost_measured(s->fwd[0] * tokens + s->fwd[1] * pairs,
+                         s->input[0] * tokens + s->input[1] * pairs,
+                         s->weight[0] * tokens + s->weight[1] * pairs, logits);
+    c.backward = pp_cost_less(c.backward, s->once * tokens);
+    return pp_cost_at_once(c, logits);
 }
 
 static struct pp_cost stage_seconds(const struct pp_stage_cost *s,
-                                    struct pp_workload l)
+                                    struct pp_workload l, enum pp_logits logits)
 {
     struct pp_cost sum = seconds_of(&s->head, l.of[PP_LANGUAGE].tokens,
-                                    l.of[PP_LANGUAGE].pairs, true);
+                                    l.of[PP_LANGUAGE].pairs, logits);
     for (size_t k = PP_LANGUAGE + 1; k-- > 0;)
-        sum = pp_cost_sum(
-            sum, seconds_of(&s->of[k], l.of[k].tokens, l.of[k].pairs, false));
+        sum = pp_cost_sum(sum, seconds_of(&s->of[k], l.of[k].tokens,
+                                          l.of[k].pairs, PP_LOGITS_KEPT));
     return sum;
 }
 
@@ -334,8 +341,16 @@ double pp_stage_copied(const struct pp_stage_costs *c, int stage)
     return n > 1 ? 2 * (link.seconds + link.per_byte * bytes * (n - 1) / n) : 0;
 }
 
+/* Returns who makes the logits, if pprun would do so. */
+static enum pp_logits logits_of(const struct pp_stage_costs *c,
+                                enum pp_logits of_pprun)
+{
+    const struct pp_trainer *t = pp_trainer_find(c->plan.model->trainer);
+    return t == pp_trainers ? of_pprun : PP_LOGITS_AGAIN;
+}
+
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
-                     struct pp_workload l)
+                     struct pp_workload l, enum pp_logits logits)
 {
     if (pp_is_send(a.op) && c->plan.profile)
         return message_time(c, a, l);
@@ -345,8 +360,10 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
         return c->plan.graph->resident ? pp_stage_gather(c, a.stage) : 0;
     if (!pp_is_compute(a.op))
         return 0;
-    struct pp_cost all = c->plan.profile ? stage_seconds(&c->stages[a.stage], l)
-                                         : stage_flops(c, a.stage, l);
+    logits = logits_of(c, logits);
+    struct pp_cost all = c->plan.profile
+                             ? stage_seconds(&c->stages[a.stage], l, logits)
+                             : stage_flops(c, a.stage, l, logits);
     bool source = !c->plan.graph->stages[a.stage].input_grad;
     switch ((enum pp_op)a.op) {
     case PP_F:
@@ -373,7 +390,8 @@ static double last_bucket(const struct pp_stage_costs *c)
 }
 
 void pp_stage_made(const struct pp_stage_costs *c, int stage,
-                   struct pp_workload l, struct pp_made *made)
+                   struct pp_workload l, enum pp_logits logits,
+                   struct pp_made *made)
 {
     enum pp_trainer_buckets buckets =
         pp_trainer_find(c->plan.model->trainer)->buckets;
@@ -397,7 +415,7 @@ void pp_stage_made(const struct pp_stage_costs *c, int stage,
         add_unit(c, stage, s->first_unit + i, &unit);
         reduction += reduction_time(c, stage, unit.reduced);
         made->left[made->n++] = (struct pp_made_left){backward, reduction};
-        backward += stage_seconds(&unit, l).backward;
+        backward += stage_seconds(&unit, l, logits_of(c, logits)).backward;
     }
     made->longer = reduction - reduction_time(c, stage, moved);
     for (int i = 0; i < made->n; i++) {
@@ -425,7 +443,8 @@ size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
         double time = 0;
         for (int s = 0; s < c->plan.graph->n_stages; s++) {
             const struct pp_action a = {.op = PP_F, .stage = s};
-            time += pp_stage_time(c, a, pp_workload_of(tokens[k], pairs[k]));
+            time += pp_stage_time(c, a, pp_workload_of(tokens[k], pairs[k]),
+                                  PP_LOGITS_LEAST);
         }
         slowest = time > longest ? k : slowest;
         longest = time > longest ? time : longest;
@@ -454,13 +473,14 @@ void pp_model_cost(const struct pp_plan_model *m, double *per_token,
     *per_token = *per_pair = 0;
     for (size_t i = 0; i < m->n_units; i++) {
         const struct pp_plan_unit *u = &m->units[i];
-        *per_token += pp_cost_total(
-            pp_cost_in_role(pp_cost_lacking(pp_cost_of(u->costs.fwd_flops[0], 0,
-                                                       pp_fqn_is_head(u->fqn)),
-                                            u->frozen_flops),
-                            u->role));
+        *per_token += pp_cost_total(pp_cost_in_role(
+            pp_cost_lacking(pp_cost_of(u->costs.fwd_flops[0], 0,
+                                       pp_fqn_is_head(u->fqn) ? PP_LOGITS_AGAIN
+                                                              : PP_LOGITS_KEPT),
+                            u->frozen_flops),
+            u->role));
         *per_pair += pp_cost_total(pp_cost_in_role(
-            pp_cost_of(0, u->costs.fwd_flops[1], false), u->role));
+            pp_cost_of(0, u->costs.fwd_flops[1], PP_LOGITS_KEPT), u->role));
     }
 }
 

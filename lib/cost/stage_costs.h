@@ -7,6 +7,7 @@
 #define PP_COST_STAGE_COSTS_H
 
 #include "cost/workloads.h"
+#include "model/cost.h"
 #include "schedule/ir/schedule.h"
 
 struct pp_stage_costs {
@@ -39,12 +40,13 @@ void pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p);
 /* Returns true if any stage has a cost. */
 bool pp_stage_costs_known(const struct pp_stage_costs *c);
 
-/* Returns the cost of an action on a microbatch or slice of that size. The time
- * of a recomputation is in I. A stage without an input gradient does nothing at
+/* Returns the cost of an action on a microbatch or slice of that size, if pprun
+ * makes the head's logits so. The time of a
+ * recomputation is in I. A stage without an input gradient does nothing at
  * I and its whole backward at W. SENDs, REDUCE_GRAD and UNSHARD take time if
  * there is a profile; other actions that do not compute take none. */
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
-                     struct pp_workload l);
+                     struct pp_workload l, enum pp_logits logits);
 
 /* Returns the seconds in which ranks gather the weights of a stage that others
  * have. */
@@ -58,7 +60,8 @@ double pp_stage_copied(const struct pp_stage_costs *c, int stage);
 /* Fills in how the last B of a stage makes the gradients that REDUCE_GRAD takes
  * beside it, of a microbatch of that size. The caller frees made->left. */
 void pp_stage_made(const struct pp_stage_costs *c, int stage,
-                   struct pp_workload l, struct pp_made *made);
+                   struct pp_workload l, enum pp_logits logits,
+                   struct pp_made *made);
 
 /* Returns the first token of slice q of a plan's microbatch of so many. */
 static inline int64_t pp_plan_slice_begin(struct pp_plan p, int64_t tokens,

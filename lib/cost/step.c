@@ -9,13 +9,15 @@
 #include "cost/trainer.h"
 #include "data/items.h"
 #include "data/packed/stream.h"
+#include "schedule/ir/at_once.h"
 #include "schedule/simulate/sim.h"
 
 void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches)
 {
     size_t parts = (size_t)n_microbatches * (size_t)p.graph->slices.n;
     *x = (struct pp_step){.costs = {.plan = p},
-                          .loads = pp_calloc(parts, sizeof *x->loads)};
+                          .loads = pp_calloc(parts, sizeof *x->loads),
+                          .parts = parts};
     pp_stage_costs_init(&x->costs, p);
 }
 
@@ -97,18 +99,29 @@ void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
     }
 }
 
+/* Returns who makes the logits of a stage in a microbatch or slice. */
+static enum pp_logits logits_of(const struct pp_step *x, int stage, size_t part)
+{
+    if (!x->at_once)
+        return PP_LOGITS_LEAST;
+    return x->at_once[(size_t)stage * x->parts + part] ? PP_LOGITS_ONCE
+                                                       : PP_LOGITS_AGAIN;
+}
+
 double pp_step_action(const void *ctx, struct pp_action a)
 {
     const struct pp_step *x = ctx;
     if (pp_is_collective(a.op))
-        return pp_stage_time(&x->costs, a, pp_workload_of(0, 0));
+        return pp_stage_time(&x->costs, a, pp_workload_of(0, 0),
+                             PP_LOGITS_LEAST);
     if (pp_is_copy(a.op))
         return x->copy ? x->copy[a.stage] : 0;
     if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
     size_t part = (size_t)a.microbatch * (size_t)x->costs.plan.graph->slices.n +
                   (size_t)a.slice;
-    return pp_stage_time(&x->costs, a, x->loads[part]);
+    return pp_stage_time(&x->costs, a, x->loads[part],
+                         logits_of(x, a.stage, part));
 }
 
 /* Returns the seconds for which the first forwards of a step wait for weights
@@ -153,13 +166,31 @@ double pp_step_update(const struct pp_step *x)
                       : 0;
 }
 
+void pp_step_order(struct pp_step *x, const struct pp_schedule *s)
+{
+    free(x->at_once);
+    x->at_once = NULL;
+    if (s) {
+        size_t stages = (size_t)x->costs.plan.graph->n_stages;
+        x->at_once = pp_calloc(stages * x->parts, sizeof *x->at_once);
+        pp_at_once_cells(s, x->at_once);
+    }
+    for (int k = 0; x->made && k < x->costs.plan.graph->n_stages; k++) {
+        double longer = x->made[k].longer; /* ppsched may have another */
+        free(x->made[k].left);
+        pp_stage_made(&x->costs, k, x->loads[0], logits_of(x, k, x->parts - 1),
+                      &x->made[k]);
+        x->made[k].longer = longer;
+    }
+}
+
 struct pp_costs pp_step_costs(struct pp_step *x)
 {
     const struct pp_plan *p = &x->costs.plan;
-    int n = p->graph->n_stages;
-    x->made = pp_calloc((size_t)n, sizeof *x->made);
-    for (int s = 0; s < n; s++)
-        pp_stage_made(&x->costs, s, x->loads[0], &x->made[s]);
+    x->made = pp_calloc((size_t)p->graph->n_stages, sizeof *x->made);
+    for (int s = 0; s < p->graph->n_stages; s++)
+        pp_stage_made(&x->costs, s, x->loads[0], logits_of(x, s, x->parts - 1),
+                      &x->made[s]);
     return (struct pp_costs){
         .time = pp_step_action,
         .ctx = x,
@@ -180,6 +211,7 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
         pp_step_measure(&x, data, 1, n);
     else
         pp_step_assume(&x, p.microbatch, n);
+    pp_step_order(&x, s);
     const struct pp_costs costs = pp_step_costs(&x);
     int rc = pp_run_time(s, &costs, s->channel_depth, false, seconds, err);
     if (rc == 0)
@@ -193,6 +225,7 @@ void pp_step_finish(struct pp_step *x)
     for (int s = 0; x->made && s < x->costs.plan.graph->n_stages; s++)
         free(x->made[s].left);
     free(x->made);
+    free(x->at_once);
     free(x->loads);
     pp_stage_costs_finish(&x->costs);
 }

@@ -14,6 +14,11 @@ struct pp_step {
     struct pp_workload *loads; /* per microbatch and slice */
     const double *copy; /* per stage: of an OFFLOAD or RELOAD; NULL: no time */
     struct pp_made *made; /* per stage; private */
+    /* Per stage, microbatch and slice: whether the head makes its gradients in
+     * F (schedule/ir/at_once.h); NULL: the order is not known, and nothing
+     * takes longer than in any. */
+    bool *at_once;
+    size_t parts; /* of a step: microbatches times slices */
 };
 
 /* Makes costs, and room for the sizes of so many microbatches. The members of
@@ -35,8 +40,11 @@ void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
                      int n_microbatches);
 
 /* Returns the costs of the plan when its microbatches have sizes. They point
- * into x. */
+ * into x, and are those of no order. */
 struct pp_costs pp_step_costs(struct pp_step *x);
+
+/* Makes the costs those of the order of a schedule; NULL: of no order. */
+void pp_step_order(struct pp_step *x, const struct pp_schedule *s);
 
 /* The time function of these costs, whose ctx is x. */
 double pp_step_action(const void *ctx, struct pp_action a);

@@ -25,7 +25,11 @@ const struct pp_trainer pp_trainers[] = {
      .experts = true,
      .modes = true,
      .parts = PP_RECOMPUTE_FULL,
-     .exchanges = {.input = 2, .weight = 2, .expert_weight = 1, .a2a_input = 2},
+     .exchanges = {.input = 2,
+                   .weight = 2,
+                   .once = 1,
+                   .expert_weight = 1,
+                   .a2a_input = 2},
      /* Gradients are read for their norm. */
      .passes = {.loss_forward = 1, .loss_input = 2, .updated = 1},
      .buckets = PP_BUCKETS_LAYERS,

@@ -39,6 +39,7 @@ enum pp_trainer_gathers {
  * it. */
 struct pp_trainer_exchanges {
     int input, weight; /* of I and W; F has two */
+    int once;          /* of both, which B makes once */
     int expert_weight; /* W exchanges rows of experts again */
     int a2a_input;     /* I exchanges heads so many times as F */
 };

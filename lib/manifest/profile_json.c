@@ -51,6 +51,7 @@ static const struct pp_doc_field unit_fields[] = {
     {"fwd", PP_REALS, PP_NEEDED, AT(fwd), SECONDS},
     {"input", PP_REALS, PP_NEEDED, AT(input), SECONDS},
     {"weight", PP_REALS, PP_NEEDED, AT(weight), SECONDS},
+    {"once", PP_REAL, PP_OPTIONAL, AT(once), SECONDS},
     {"elementwise", PP_OBJECT, PP_OPTIONAL, .fields = elementwise_fields},
     {"experts"}, /* in files only */
     {NULL},

@@ -36,6 +36,7 @@ static int add_up(struct pp_plan p, const struct pp_schedule *s,
     const struct pp_costs others = {.time = other_time, .ctx = &x};
     pp_step_init(&x, p, s->n_microbatches);
     pp_step_assume(&x, p.microbatch, s->n_microbatches);
+    pp_step_order(&x, s);
     *sum = (struct spent){.update = pp_step_update(&x)};
     for (int r = 0; r < p.graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {

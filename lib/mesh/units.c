@@ -156,7 +156,7 @@ static void read_stage(const struct pp_stage_costs *costs, int stage,
         mode++;
     for (int t = 0; t < PP_N_TIMES; t++) {
         a.op = ops[t];
-        u->time[mode][t] = pp_stage_time(costs, a, whole);
+        u->time[mode][t] = pp_stage_time(costs, a, whole, PP_LOGITS_LEAST);
     }
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         u->act[mode][k] = act[k] * whole.of[PP_LANGUAGE].tokens;

@@ -161,9 +161,16 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
     return f;
 }
 
+/* Returns who makes the products of a unit, for the backward. */
+static enum pp_logits logits_of(const struct pp_model *m, struct pp_unit_id u,
+                                enum pp_logits of_head)
+{
+    return pp_unit_recomputes(m, u) ? of_head : PP_LOGITS_KEPT;
+}
+
 static struct pp_cost trained_cost(const struct pp_shard *s,
                                    struct pp_unit_id u, enum pp_recompute r,
-                                   double seq_len)
+                                   double seq_len, enum pp_logits logits)
 {
     const struct pp_model *m = s->model;
     struct pp_flops f = pp_unit_fwd_flops(s, u);
@@ -172,9 +179,9 @@ static struct pp_cost trained_cost(const struct pp_shard *s,
     double products = f.per_token, pairs = all * pp_pair_flops(&f, seq_len);
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
     if (m->table)
-        return pp_cost_recompute(
-            pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
-            again.per_token, all * pp_pair_flops(&again, seq_len));
+        return pp_cost_recompute(pp_cost_of(products, pairs, logits),
+                                 again.per_token,
+                                 all * pp_pair_flops(&again, seq_len));
     if (u.kind == PP_UNIT_EMBED) /* F copies a row; W adds the gradient to it */
         return (struct pp_cost){2 * row, 0, 3 * row, 3 * row};
     /* F: x to y; I: x, dy to dx; W: x, dy to sums */
@@ -183,16 +190,25 @@ static struct pp_cost trained_cost(const struct pp_shard *s,
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     }
     return pp_cost_recompute(
-        pp_cost_lacking(pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
-                        f.frozen),
+        pp_cost_lacking(pp_cost_of(products, pairs, logits), f.frozen),
         again.per_token, all * pp_pair_flops(&again, seq_len));
+}
+
+static struct pp_cost unit_cost(const struct pp_shard *s, struct pp_unit_id u,
+                                enum pp_recompute r, double seq_len,
+                                enum pp_logits of_head)
+{
+    enum pp_logits logits = logits_of(s->model, u, of_head);
+    return pp_cost_at_once(
+        pp_cost_in_role(trained_cost(s, u, r, seq_len, logits),
+                        pp_unit_role(s->model, u)),
+        logits);
 }
 
 struct pp_cost pp_unit_cost(const struct pp_shard *s, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len)
 {
-    return pp_cost_in_role(trained_cost(s, u, r, seq_len),
-                           pp_unit_role(s->model, u));
+    return unit_cost(s, u, r, seq_len, PP_LOGITS_AGAIN);
 }
 
 double pp_unit_further_flops(const struct pp_shard *s, struct pp_unit_id u)
@@ -217,13 +233,14 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
     struct pp_unit_id u = pp_model_unit(of, i);
     struct pp_flops f = pp_unit_fwd_flops(x->shard, u);
     struct pp_flops again = pp_unit_recompute_flops(x->shard, u, r);
-    bool recomputes = pp_unit_recomputes(of, u);
+    enum pp_logits logits = logits_of(of, u, x->logits);
     if (x->measured) {
         const struct pp_unit_seconds *m = &x->measured[i];
-        const struct pp_cost c = pp_cost_measured(
+        struct pp_cost c = pp_cost_measured(
             m->fwd[0] * tokens + m->fwd[1] * pairs,
             m->input[0] * tokens + m->input[1] * pairs,
-            m->weight[0] * tokens + m->weight[1] * pairs, recomputes);
+            m->weight[0] * tokens + m->weight[1] * pairs, logits);
+        c.backward = pp_cost_less(c.backward, m->once * tokens);
         return pp_cost_recompute(
             c,
             tokens *
@@ -234,8 +251,7 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
     return pp_cost_recompute(
         pp_cost_lacking(
             pp_cost_of(share * f.per_token * tokens,
-                       share * pairs * pp_pair_flops(&f, x->seq_len),
-                       recomputes),
+                       share * pairs * pp_pair_flops(&f, x->seq_len), logits),
             share * f.frozen * tokens),
         share * again.per_token * tokens,
         share * pairs * pp_pair_flops(&again, x->seq_len));
@@ -246,8 +262,11 @@ struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
                                 double pairs)
 {
     const struct pp_model *m = x->shard->model;
-    return pp_cost_in_role(trained_cost_for(x, i, r, tokens, pairs),
-                           pp_unit_role(m, pp_model_unit(m, i)));
+    const struct pp_unit_id u = pp_model_unit(m, i);
+    return pp_cost_at_once(
+        pp_cost_in_role(trained_cost_for(x, i, r, tokens, pairs),
+                        pp_unit_role(m, u)),
+        logits_of(m, u, x->logits));
 }
 
 double pp_unit_token_cost(const struct pp_cost_source *x, size_t i,
@@ -255,8 +274,8 @@ double pp_unit_token_cost(const struct pp_cost_source *x, size_t i,
 {
     const struct pp_cost c =
         x->measured ? pp_unit_cost_for(x, i, r, 1, (x->seq_len + 1) / 2)
-                    : pp_unit_cost(x->shard, pp_model_unit(x->shard->model, i),
-                                   r, x->seq_len);
+                    : unit_cost(x->shard, pp_model_unit(x->shard->model, i), r,
+                                x->seq_len, x->logits);
     return c.forward + (halves ? c.input_grad + c.weight_grad : c.backward);
 }
 

@@ -5,8 +5,8 @@
  * ppsplit balances stages by these costs. Forward is pp_unit_fwd_flops at a
  * sequence length. The input gradient and the weight gradient of a product each
  * cost as much as its forward. Attention's input gradient costs 2.5 times its
- * forward, since it recomputes the scores. The head recomputes its logits in I
- * and in W, or once in B. Embedding and norm have no products: each element
+ * forward, since it recomputes the scores. The head may recompute its logits:
+ * see enum pp_logits. Embedding and norm have no products: each element
  * they move counts PP_ELEMENT_FLOPS, so that they cost little but not
  * nothing. */
 #ifndef PP_MODEL_COST_H
@@ -24,13 +24,24 @@ struct pp_cost {
     double forward, input_grad, weight_grad, backward;
 };
 
+/* Who makes the logits of a head. The products of other units are kept. */
+enum pp_logits {
+    PP_LOGITS_KEPT,  /* F, for all */
+    PP_LOGITS_AGAIN, /* I and W each make them again, or B does once. Measured
+                        times of I and W have this. */
+    PP_LOGITS_ONCE,  /* F, and all gradients from them: the backward follows at
+                        once (schedule/ir/at_once.h) */
+    PP_LOGITS_LEAST, /* F, I and W each their own product: no order takes less
+                        than this */
+};
+
 /* Returns the costs for the operations of a forward: products, and attention's
- * pairs. recomputes: I and W each recompute the products, or B does it once, as
- * for the head. */
+ * pairs. */
 static inline struct pp_cost pp_cost_of(double products, double pairs,
-                                        bool recomputes)
+                                        enum pp_logits logits)
 {
-    double again = recomputes ? products : 0, attention = 2.5 * pairs;
+    double again = logits == PP_LOGITS_AGAIN ? products : 0;
+    double attention = 2.5 * pairs;
     return (struct pp_cost){products + pairs, products + again + attention,
                             products + again, 2 * products + again + attention};
 }
@@ -43,13 +54,23 @@ static inline struct pp_cost pp_cost_lacking(struct pp_cost c, double frozen)
     return c;
 }
 
-/* Returns the costs for measured times of F, I and W. B saves one
- * recomputation: about the time of F, at most that of I or W. */
+static inline double pp_cost_less(double cost, double by)
+{
+    return cost > by ? cost - by : 0;
+}
+
+/* Returns the costs for measured times of F, I and W. To make logits again
+ * takes about the time of F, and at most that of I or W. */
 static inline struct pp_cost pp_cost_measured(double forward, double input_grad,
                                               double weight_grad,
-                                              bool recomputes)
+                                              enum pp_logits logits)
 {
-    double again = recomputes ? forward : 0;
+    double again = logits == PP_LOGITS_KEPT ? 0 : forward;
+    if (logits == PP_LOGITS_ONCE || logits == PP_LOGITS_LEAST) {
+        input_grad = pp_cost_less(input_grad, again);
+        weight_grad = pp_cost_less(weight_grad, again);
+        again = 0;
+    }
     if (again > input_grad)
         again = input_grad;
     if (again > weight_grad)
@@ -67,6 +88,16 @@ static inline struct pp_cost pp_cost_in_role(struct pp_cost c, enum pp_role r)
     if (r == PP_ROLE_PASSED)
         return (struct pp_cost){c.forward, c.input_grad, 0, c.input_grad};
     return c;
+}
+
+/* Moves the gradients to the forward if it makes them. c lacks what its role
+ * does not compute. */
+static inline struct pp_cost pp_cost_at_once(struct pp_cost c,
+                                             enum pp_logits logits)
+{
+    return logits == PP_LOGITS_ONCE
+               ? (struct pp_cost){c.forward + c.backward, 0, 0, 0}
+               : c;
 }
 
 static inline struct pp_cost pp_cost_sum(struct pp_cost a, struct pp_cost b)
@@ -96,6 +127,7 @@ struct pp_cost_source {
     const struct pp_unit_seconds *measured; /* per unit, of one rank; NULL:
                                                count operations */
     double seq_len;
+    enum pp_logits logits;
 };
 
 /* Returns the cost of unit i for these tokens and attended pairs: seconds if

@@ -15,6 +15,9 @@
 struct pp_unit_seconds {
     const char *fqn;
     double fwd[2], input[2], weight[2];
+    /* Seconds per token that I and W each take, and B once, beside the logits
+     * of a head. */
+    double once;
     /* Seconds per token of the elementwise work in F that I does again for each
      * part of a layer, by its bit of enum pp_recompute; 0: unknown. */
     double elementwise[PP_N_RECOMPUTED];

@@ -74,15 +74,18 @@ const char *pp_split_best_kind(const struct pp_split_request *q)
 
 /* --- orders --- */
 
-struct pp_least_found pp_split_run_least(const struct pp_split_run *run)
+struct pp_least_found pp_split_run_least(struct pp_split_run *run)
 {
+    pp_split_units_order(run, NULL);
     const struct pp_split_least p = {.n_units = run->n_units,
                                      .n_ranks = (size_t)run->graph.n_rows,
                                      .n_microbatches = run->n_microbatches,
                                      .times = run->step.times,
                                      .messages = run->step.messages,
                                      .speeds = run->request->speeds};
-    return pp_split_least(&p);
+    const struct pp_least_found found = pp_split_least(&p);
+    pp_split_units_order(run, pp_split_order(run));
+    return found;
 }
 
 /* A split as the search of orders takes it. */
@@ -177,8 +180,11 @@ static double find_order(struct order_search *x, const size_t *bounds,
 {
     struct pp_split_step p = x->run->step;
     struct pp_err refusal = {0};
-    if (search_order(x, bounds, s, &refusal) || !order_fits(x, s) ||
-        pp_makespan_init(m, s, &refusal))
+    pp_split_units_order(x->run, NULL);
+    int rc = search_order(x, bounds, s, &refusal) || !order_fits(x, s) ||
+             pp_makespan_init(m, s, &refusal);
+    pp_split_units_order(x->run, rc ? pp_split_order(x->run) : s);
+    if (rc)
         return INFINITY;
     p.makespan = m;
     return pp_split_step_time(&p, bounds);
@@ -197,6 +203,7 @@ static bool take_order(struct order_search *x, const size_t *bounds,
         *step = makespan;
         pp_split_run_take(x->run, &s, &m);
     }
+    pp_split_units_order(x->run, pp_split_order(x->run));
     pp_makespan_finish(&m);
     pp_schedule_finish(&s);
     return better;

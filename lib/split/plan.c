@@ -3,21 +3,23 @@
  * that make it fit. */
 #include "split/plan.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "model/vision.h"
+#include "schedule/ir/at_once.h"
 #include "schedule/ir/deps.h"
+#include "schedule/simulate/sim.h"
 
 /* Limits of the search for changes: each try is a plan of its own. */
 enum { MAX_TRIES = 16, MAX_STAGES = 64, MAX_REPLICAS = 1 << 12 };
 
 /* --- sums --- */
 
-/* Returns the order of the work, with or without messages. */
-static const struct pp_schedule *order_of(const struct pp_split_run *run)
+const struct pp_schedule *pp_split_order(const struct pp_split_run *run)
 {
     return run->order.rows ? &run->order : &run->lowered;
 }
@@ -27,7 +29,7 @@ static const struct pp_schedule *order_of(const struct pp_split_run *run)
 static void count_live(struct pp_split_plan *plan)
 {
     const struct pp_split_run *run = &plan->run;
-    const struct pp_schedule *order = order_of(run);
+    const struct pp_schedule *order = pp_split_order(run);
     int *live = pp_calloc((size_t)run->graph.n_stages, sizeof *live);
     int *most = pp_calloc((size_t)run->graph.n_stages, sizeof *most);
     for (int r = 0; r < run->graph.n_rows; r++) {
@@ -50,33 +52,90 @@ static void count_live(struct pp_split_plan *plan)
     free(most);
 }
 
+/* The actions of a plan: the cells that its order has at once. */
+struct actions {
+    const struct pp_split_plan *plan;
+    bool *at_once;
+};
+
 /* Returns how long a compute action takes on a rank of speed 1. */
-static double compute_time(const struct pp_split_plan *plan, struct pp_action a)
+static double compute_time(const struct actions *x, struct pp_action a)
 {
-    const struct pp_split_run *run = &plan->run;
-    size_t slices = (size_t)run->graph.slices.n;
+    const struct pp_split_run *run = &x->plan->run;
+    const struct pp_model *m = run->request->shard.model;
+    int slices = run->graph.slices.n;
     int time =
         pp_time_of((enum pp_op)a.op, run->graph.stages[a.stage].input_grad);
+    int cell =
+        (a.stage * (int)run->n_microbatches + a.microbatch) * slices + a.slice;
     double sum = 0;
-    for (size_t i = pp_split_first(plan, a.stage);
-         time >= 0 && i < pp_split_end(plan, a.stage); i++)
-        sum += run->times[i * slices + (size_t)a.slice][time];
+    for (size_t i = pp_split_first(x->plan, a.stage);
+         time >= 0 && i < pp_split_end(x->plan, a.stage); i++) {
+        double t[PP_N_TIMES];
+        memcpy(t, run->times[i * (size_t)slices + (size_t)a.slice], sizeof t);
+        if (run->logits_vary && x->at_once[cell] &&
+            pp_unit_recomputes(m, pp_model_unit(m, i)))
+            pp_split_unit_times(run, i, a.slice, PP_LOGITS_ONCE, t);
+        sum += t[time];
+    }
     return sum;
 }
 
+static double speed_of(const struct pp_split_run *run, int row)
+{
+    return run->step.speed ? run->step.speed[row] : 1;
+}
+
 /* Adds up how long each rank computes in a step. */
-static void add_busy(struct pp_split_plan *plan)
+static void add_busy(struct pp_split_plan *plan, const struct actions *x)
 {
     const struct pp_split_run *run = &plan->run;
-    const struct pp_schedule *order = order_of(run);
-    for (int r = 0; r < run->graph.n_rows; r++) {
-        double speed = run->step.speed ? run->step.speed[r] : 1;
+    const struct pp_schedule *order = pp_split_order(run);
+    for (int r = 0; r < run->graph.n_rows; r++)
         for (size_t i = 0; i < order->rows[r].n; i++) {
             struct pp_action a = order->rows[r].actions[i];
             if (pp_is_compute(a.op))
-                plan->ranks[r].busy += compute_time(plan, a) / speed;
+                plan->ranks[r].busy += compute_time(x, a) / speed_of(run, r);
         }
+}
+
+static double action_time(const void *ctx, struct pp_action a)
+{
+    const struct actions *x = ctx;
+    const struct pp_split_run *run = &x->plan->run;
+    size_t end;
+    if (pp_is_compute(a.op))
+        return compute_time(x, a) /
+               speed_of(run, run->graph.stages[a.stage].row);
+    if (!pp_is_send(a.op))
+        return 0;
+    end = pp_split_end(x->plan, a.op == PP_SEND_F ? a.stage : a.peer);
+    return end > 0 && run->step.messages ? run->step.messages[end - 1] : 0;
+}
+
+/* Adds up the work of ranks. If the head's times vary, a search of splits has
+ * taken the longest: replaces the makespan. */
+static int time_actions(struct pp_split_plan *plan, struct pp_err *err)
+{
+    struct pp_split_run *run = &plan->run;
+    size_t parts = (size_t)run->n_microbatches * (size_t)run->graph.slices.n;
+    struct actions x = {plan, NULL};
+    const struct pp_costs costs = {.time = action_time, .ctx = &x};
+    double makespan;
+    x.at_once =
+        pp_calloc((size_t)run->graph.n_stages * parts, sizeof *x.at_once);
+    pp_at_once_cells(pp_split_order(run), x.at_once);
+    add_busy(plan, &x);
+    int rc = run->logits_vary ? pp_run_time(&run->lowered, &costs, INT_MAX,
+                                            false, &makespan, err)
+                              : 0;
+    if (!rc && run->logits_vary) {
+        run->found.bound = fmin(run->found.bound, makespan);
+        run->found.makespan = makespan;
+        run->found.proved = false;
     }
+    free(x.at_once);
+    return rc;
 }
 
 /* Plans the buffers of ranks, and the step if no search did. */
@@ -102,10 +161,9 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
         for (int s = 0; s < g->n_stages; s++)
             plan->stages[s].activations_bytes =
                 plan->ranks[g->stages[s].row].activations_bytes;
-    add_busy(plan);
     if (!run->shortest && !run->request->search_order)
         run->found.makespan = pp_split_step_time(&run->step, plan->bounds);
-    return 0;
+    return time_actions(plan, err);
 }
 
 static void add_unit(const struct pp_split_run *run, size_t i,

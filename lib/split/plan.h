@@ -109,6 +109,10 @@ struct pp_split_run {
     bool kind_fits;   /* search_order: the kind's own split fits */
     bool simulated;   /* false: the schedule is too long, only costs count */
     bool halves;      /* the schedule has I and W */
+    /* By slice: as the order lets the head make them. If that varies over
+     * microbatches, as those that take longest. */
+    enum pp_logits *logits;
+    bool logits_vary;
     struct pp_graph graph;
     struct pp_schedule order;   /* without messages */
     struct pp_schedule lowered; /* with them, if buffers are planned */
@@ -207,8 +211,20 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
                          int rank, struct pp_memory *m,
                          struct pp_err *err) PP_MUST_USE;
 
+/* Returns the order of the work, with or without messages. */
+const struct pp_schedule *pp_split_order(const struct pp_split_run *run);
+
 /* Fills costs, times and bytes of units in the mode of the request. */
 void pp_split_units_init(struct pp_split_run *run);
+
+/* Sets costs and times of the head to those in an order; NULL: to the least in
+ * any. */
+void pp_split_units_order(struct pp_split_run *run,
+                          const struct pp_schedule *s);
+
+/* Sets the times of a slice of a unit in the mode that it has. */
+void pp_split_unit_times(const struct pp_split_run *run, size_t i, int slice,
+                         enum pp_logits logits, double t[PP_N_TIMES]);
 
 /* Sets the mode of a unit, and its costs, times and bytes. */
 void pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
@@ -277,7 +293,7 @@ const char *pp_split_best_kind(const struct pp_split_request *q);
 
 /* Returns the lower bound for every split, placement and order with the modes
  * of the run. The run is simulated, without slices and copies. */
-struct pp_least_found pp_split_run_least(const struct pp_split_run *run);
+struct pp_least_found pp_split_run_least(struct pp_split_run *run);
 
 /* Searches for an order on bounds and for a split for that order, in turns,
  * while steps get shorter. Leaves the run as it is if no order fits. */

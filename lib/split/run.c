@@ -409,6 +409,7 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
         return -1;
     }
     pp_split_run_take(run, &s, &makespan);
+    pp_split_units_order(run, &run->lowered);
     run->found.proved = false;
     run->found.makespan = pp_split_step_time(&run->step, bounds);
     /* The bound of a kind holds for lists in which these stages wait for

@@ -2,8 +2,11 @@
 /* units - the costs and sizes of the units of a run, in the mode of
  * recomputation that each has. A search tries few modes many times, so that
  * each is computed once. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "schedule/ir/at_once.h"
 #include "split/plan.h"
 
 /* A unit in one mode. */
@@ -42,41 +45,53 @@ static size_t gathered(const struct pp_split_request *q,
                                    q->precision);
 }
 
-static struct pp_cost_source cost_source(const struct pp_split_request *q)
+static struct pp_cost_source cost_source(const struct pp_split_run *run)
 {
+    const struct pp_split_request *q = run->request;
     return (struct pp_cost_source){.shard = &q->shard,
                                    .measured =
                                        q->profile ? q->profile->units : NULL,
-                                   .seq_len = (double)q->microbatch.seq_len};
+                                   .seq_len = (double)q->microbatch.seq_len,
+                                   .logits = run->logits[0]};
 }
 
 static void set_cost(struct pp_split_run *run, size_t i)
 {
-    const struct pp_cost_source x = cost_source(run->request);
+    struct pp_cost_source x = cost_source(run);
     bool whole = run->request->whole_head && i == run->n_units - 1;
+    for (int q = 1; q < run->graph.slices.n; q++)
+        if (run->logits[q] == PP_LOGITS_AGAIN)
+            x.logits = PP_LOGITS_AGAIN;
     run->costs[i] =
         pp_unit_token_cost(&x, i, run->modes[i], run->halves && !whole);
 }
 
-static void set_times(struct pp_split_run *run, size_t i)
+void pp_split_unit_times(const struct pp_split_run *run, size_t i, int slice,
+                         enum pp_logits logits, double t[PP_N_TIMES])
 {
-    const struct pp_cost_source x = cost_source(run->request);
+    struct pp_cost_source x = cost_source(run);
     const struct pp_default_microbatch *mb = &run->request->microbatch;
     const struct pp_slices *slices = &run->graph.slices;
-    size_t n = (size_t)slices->n, all = (size_t)mb->tokens;
+    size_t all = (size_t)mb->tokens;
     size_t grain = pp_mesh_slice_grain(&x.shard->mesh);
-    for (int q = 0; q < slices->n; q++) {
-        struct pp_default_microbatch_part part = pp_default_microbatch_part(
-            mb, (int64_t)pp_slice_begin(slices, all, grain, q),
-            (int64_t)pp_slice_begin(slices, all, grain, q + 1));
-        struct pp_cost c =
-            pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
-        double *t = run->times[i * n + (size_t)q];
-        t[PP_TIME_F] = c.forward;
-        t[PP_TIME_I] = c.input_grad;
-        t[PP_TIME_W] = c.weight_grad;
-        t[PP_TIME_B] = c.backward;
-    }
+    struct pp_default_microbatch_part part = pp_default_microbatch_part(
+        mb, (int64_t)pp_slice_begin(slices, all, grain, slice),
+        (int64_t)pp_slice_begin(slices, all, grain, slice + 1));
+    x.logits = logits;
+    struct pp_cost c =
+        pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
+    t[PP_TIME_F] = c.forward;
+    t[PP_TIME_I] = c.input_grad;
+    t[PP_TIME_W] = c.weight_grad;
+    t[PP_TIME_B] = c.backward;
+}
+
+static void set_times(struct pp_split_run *run, size_t i)
+{
+    int n = run->graph.slices.n;
+    for (int q = 0; q < n; q++)
+        pp_split_unit_times(run, i, q, run->logits[q],
+                            run->times[i * (size_t)n + (size_t)q]);
 }
 
 size_t pp_split_rows(const struct pp_split_run *run)
@@ -182,10 +197,64 @@ void pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
     }
 }
 
+/* Returns how the head, on the last stage of each copy, makes the logits of a
+ * slice in an order, whose cells these are. */
+static enum pp_logits logits_of(struct pp_split_run *run,
+                                const struct pp_schedule *s, const bool *cells,
+                                int slice)
+{
+    const struct pp_graph *g = &run->graph;
+    bool any = false, all = true;
+    for (int r = 0; r < g->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            const struct pp_action a = s->rows[r].actions[i];
+            if (a.op != PP_F || a.slice != slice ||
+                pp_original(g, a.stage) + 1 < (int)run->n_stages)
+                continue;
+            bool is = cells[(a.stage * s->n_microbatches + a.microbatch) *
+                                g->slices.n +
+                            slice];
+            any |= is;
+            all &= is;
+        }
+    run->logits_vary |= any && !all;
+    return all ? PP_LOGITS_ONCE : PP_LOGITS_AGAIN;
+}
+
+static void set_logits(struct pp_split_run *run, const struct pp_schedule *s)
+{
+    size_t slices = (size_t)run->graph.slices.n;
+    bool pprun = pp_split_trainer(run->request) == pp_trainers;
+    size_t n = (size_t)run->graph.n_stages * (size_t)run->n_microbatches;
+    bool *cells = s ? pp_calloc(n * slices, sizeof *cells) : NULL;
+    if (s)
+        pp_at_once_cells(s, cells);
+    run->logits_vary = false;
+    for (int q = 0; q < run->graph.slices.n; q++)
+        run->logits[q] = !pprun ? PP_LOGITS_AGAIN
+                         : !s   ? PP_LOGITS_LEAST
+                                : logits_of(run, s, cells, q);
+    free(cells);
+}
+
+void pp_split_units_order(struct pp_split_run *run, const struct pp_schedule *s)
+{
+    const struct pp_model *m = run->request->shard.model;
+    set_logits(run, s);
+    for (size_t i = 0; i < run->n_units; i++)
+        if (pp_unit_recomputes(m, pp_model_unit(m, i))) {
+            run->in_mode[i] = NULL;
+            pp_split_unit_set_mode(run, i, run->modes[i]);
+        }
+}
+
 void pp_split_units_init(struct pp_split_run *run)
 {
     struct pp_arena *a = &run->arena;
     size_t n = run->n_units;
+    run->logits =
+        pp_arena_alloc(a, (size_t)run->graph.slices.n, sizeof *run->logits);
+    set_logits(run, run->simulated ? pp_split_order(run) : NULL);
     run->costs = pp_arena_alloc(a, n, sizeof *run->costs);
     run->modes = pp_arena_alloc(a, n, sizeof *run->modes);
     run->in_mode = pp_arena_alloc(a, n, sizeof *run->in_mode);

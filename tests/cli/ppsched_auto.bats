@@ -88,7 +88,7 @@ more than its limit of '1'" ]
         '.at_depth.makespan > $t[0].at_depth.makespan' less.json
     # In bytes, if sizes are known, and within a limit.
     llama 8 >config.json
-    ppsplit -q -p 4 --method uniform config.json >split.json
+    ppsplit -q -p 2 --method uniform config.json >split.json
     auto -m 8 --stats split.json >time.json
     most=$(jq '.rank_bytes | max' time.json)
     auto -m 8 --minimize memory --stats split.json >memory.json

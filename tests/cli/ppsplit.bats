@@ -74,9 +74,9 @@ fails() {
 }
 
 @test "a heavy head moves layers to earlier stages" {
-    # A layer costs 3 x 30.4 M and attention 14.7 M, this head 393 M: 3.7
-    # layers.
-    config 8 48000
+    # A layer costs 3 x 30.4 M and attention 14.7 M, this head 393 M, 3.7
+    # layers: its backward follows its forward, so that it has three products.
+    config 8 64000
     [ "$(layers -p 2)" = '[6,2]' ]
     # In a V the first rank has the head too.
     run -0 layers -p 2 -c 2 --placement v
@@ -84,7 +84,7 @@ fails() {
 }
 
 @test "long sequences make layers heavier than the head" {
-    config 8 60000
+    config 8 80000
     [ "$(layers -p 2 --seq-len 1)" = '[7,1]' ]
     [ "$(layers -p 2 --seq-len 1000000)" = '[4,4]' ]
 }
@@ -220,8 +220,8 @@ fails() {
     run -0 --separate-stderr ppsplit -p 2 -t m
     [ -z "$stderr" ]
     [ "${lines[0]}" = 'm: LlamaForCausalLM, 8 layers, 187 M parameters' ]
-    [[ "$output" == *'0     0  embedding, layers 0-4 '*'#'* ]]
-    [[ "$output" == *'1     1  layers 5-7, norm, head '*'#'*'<- largest'* ]]
+    [[ "$output" == *'0     0  embedding, layers 0-4 '*'#'*'<- largest'* ]]
+    [[ "$output" == *'1     1  layers 5-7, norm, head '*'#'* ]]
     [[ "$output" != *'{'* ]]
     run -0 ppsplit -p 2 -c 2 --layers 0,1,7,0 --placement v -t m
     [[ "$output" == *'embedding  '*'layer 0 '*'layers 1-7'*'norm, head'* ]]

@@ -67,12 +67,12 @@ setup() {
 }
 
 @test "orders are a kind, and joint takes the best row" {
-    ppsplit -q -p 2 -m 6 --compare 1f1b,zbv,auto model.json | tee rows
+    ppsplit -q -p 3 -m 4 --compare 1f1b,zbv,auto model.json | tee rows
     grep -q '^auto ' rows
-    ppsplit -q -p 2 -m 6 --method joint:1f1b,zbv,auto -t model.json |
-        sed -n '/microbatches of .* on 2 ranks, each kind/,$p' | diff rows -
+    ppsplit -q -p 3 -m 4 --method joint:1f1b,zbv,auto -t model.json |
+        sed -n '/microbatches of .* on 3 ranks, each kind/,$p' | diff rows -
     # Without auto it is a named kind.
-    ppsplit -q -p 2 -m 6 --method joint:1f1b,zbv model.json >plan.json
+    ppsplit -q -p 3 -m 4 --method joint:1f1b,zbv model.json >plan.json
     jq -e '."x-search".tried | map(.schedule) | unique == ["1f1b", "zbv"]' plan.json
     ppsched --check plan.json
     refuses '--method joint: seq1f1b has slices or copies, which only --compare and -s have' \

@@ -208,13 +208,20 @@ static void test_costs(void)
     c = cost_of(&llama, head, PP_RECOMPUTE_NONE, 4096);
     ok(c.input_grad == 2 * c.forward && c.weight_grad == 2 * c.forward,
        "and five where I and W are apart");
-    c = pp_cost_measured(5, 9, 7, true);
+    c = pp_cost_at_once(pp_cost_of(5, 0, PP_LOGITS_ONCE), PP_LOGITS_ONCE);
+    ok(c.forward == 15 && c.input_grad == 0 && c.weight_grad == 0 &&
+           c.backward == 0,
+       "three products if F makes the gradients");
+    c = pp_cost_measured(5, 9, 7, PP_LOGITS_ONCE);
+    ok(c.input_grad == 4 && c.weight_grad == 2 && c.backward == 6,
+       "then each saves a forward");
+    c = pp_cost_measured(5, 9, 7, PP_LOGITS_AGAIN);
     ok(c.forward == 5 && c.input_grad == 9 && c.weight_grad == 7 &&
            c.backward == 11,
        "measured, the two save a forward together");
-    is_near(pp_cost_measured(5, 9, 4, true).backward, 9, 0,
+    is_near(pp_cost_measured(5, 9, 4, PP_LOGITS_AGAIN).backward, 9, 0,
             "and no more than the shorter of them");
-    is_near(pp_cost_measured(5, 9, 7, false).backward, 16, 0,
+    is_near(pp_cost_measured(5, 9, 7, PP_LOGITS_KEPT).backward, 16, 0,
             "where nothing is made twice, nothing");
     c = cost_of(&llama, layer, PP_RECOMPUTE_NONE, 1);
     is_near(c.backward, c.input_grad + c.weight_grad, 0,

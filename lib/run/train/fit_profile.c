@@ -27,8 +27,9 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
     const struct pp_shard all = pp_shard_whole(m);
     struct pp_flops f = pp_unit_fwd_flops(&all, u);
     bool head = u.kind == PP_UNIT_HEAD;
-    const struct pp_cost c[2] = {pp_cost_of(f.per_token, 0, head),
-                                 pp_cost_of(0, f.per_pair, false)};
+    const struct pp_cost c[2] = {
+        pp_cost_of(f.per_token, 0, head ? PP_LOGITS_AGAIN : PP_LOGITS_KEPT),
+        pp_cost_of(0, f.per_pair, PP_LOGITS_KEPT)};
     for (int k = 0; k < 2; k++)
         share[k] = time == PP_LAYER_TIME_FWD     ? c[k].forward
                    : time == PP_LAYER_TIME_INPUT ? c[k].input_grad

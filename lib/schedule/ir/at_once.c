@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "schedule/ir/at_once.h"
 
+#include <stdlib.h>
+
+#include "base/alloc.h"
 #include "schedule/ir/deps.h"
 
 /* Returns the place of the next computation from place i on, or row->n. */
@@ -63,5 +66,22 @@ void pp_at_once(const struct pp_schedule *s, int row, enum pp_at_once *is)
             if (pp_is_compute(list->actions[k].op) &&
                 is_same_cell(list->actions[k], f))
                 is[k] = which;
+    }
+}
+
+void pp_at_once_cells(const struct pp_schedule *s, bool *cells)
+{
+    int slices = s->graph->slices.n;
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        const struct pp_row *row = &s->rows[r];
+        enum pp_at_once *is = pp_calloc(row->n + 1, sizeof *is);
+        pp_at_once(s, r, is);
+        for (size_t i = 0; i < row->n; i++) {
+            struct pp_action a = row->actions[i];
+            if (a.op == PP_F)
+                cells[(a.stage * s->n_microbatches + a.microbatch) * slices +
+                      a.slice] = is[i] != PP_AT_ONCE_NONE;
+        }
+        free(is);
     }
 }

@@ -21,4 +21,8 @@ enum pp_at_once {
  * forward of an overlap pair has NONE. */
 void pp_at_once(const struct pp_schedule *s, int row, enum pp_at_once *is);
 
+/* Sets cells[(stage * n_microbatches + microbatch) * slices + slice] for the
+ * forwards of a schedule that its rows have more than NONE for. */
+void pp_at_once_cells(const struct pp_schedule *s, bool *cells);
+
 #endif
