@@ -31,9 +31,7 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
     return 0;
 }
 
-/* Returns our name of the type of the weights, or NULL. float16 counts as
- * bf16, which takes as many bytes. */
-static const char *read_dtype(const struct pp_value *root)
+const char *pp_config_dtype(const struct pp_value *root)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
     struct pp_value at, text;
@@ -47,8 +45,9 @@ static const char *read_dtype(const struct pp_value *root)
             if (!strcmp(name, p->hugging_face))
                 return p->name;
     }
-    return pp_config_find_set(root, "text_config", &text) ? read_dtype(&text)
-                                                          : NULL;
+    return pp_config_find_set(root, "text_config", &text)
+               ? pp_config_dtype(&text)
+               : NULL;
 }
 
 /* Checks that weights are quantized as the published weights are. */
@@ -77,7 +76,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (pp_config_find_thinker(root, &thinker)) {
         if (read_config(&thinker, m))
             return -1;
-        m->dtype = m->dtype ? m->dtype : read_dtype(root);
+        m->dtype = m->dtype ? m->dtype : pp_config_dtype(root);
         return 0;
     }
     bool vision = pp_config_has_vision(root, &m->encoders[0].kind);
@@ -86,7 +85,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         return -1;
     if (check_total(root, m))
         return -1;
-    m->dtype = read_dtype(root);
+    m->dtype = pp_config_dtype(root);
     if (vision)
         return 0;
     if (pp_config_find_set(root, "quantization_config", &at) &&

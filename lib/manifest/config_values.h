@@ -69,6 +69,10 @@ bool pp_config_find_thinker(const struct pp_value *root,
 bool pp_config_has_vision(const struct pp_value *root,
                           enum pp_vision_kind *kind);
 
+/* Returns our name of the type of the weights, or NULL. float16 counts as bf16,
+ * which takes as many bytes. */
+const char *pp_config_dtype(const struct pp_value *root);
+
 /* Returns the model_type of a kind, such as "llava". */
 const char *pp_config_vision_type(enum pp_vision_kind kind);
 

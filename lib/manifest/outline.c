@@ -375,7 +375,7 @@ static void set_layer(struct outline *o, size_t layer, struct pp_unit_row *row)
     c->fwd_flops[0] += number_of(o, "more");
 }
 
-static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
+static void fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
 {
     const size_t n = o->n_layers;
     const double h = o->hidden;
@@ -422,7 +422,6 @@ static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
         rows[n + 2].costs.params = (uint64_t)(o->vocab * h);
         rows[n + 2].costs.fwd_flops[0] = 2 * o->vocab * h;
     }
-    return 0;
 }
 
 /* --- the configuration --- */
@@ -490,18 +489,6 @@ static int read_sizes(struct outline *o)
     o->used = top_k > 0 && o->experts > 0 ? top_k : 1;
     o->layers = pp_arena_alloc(o->arena, o->n_layers, sizeof *o->layers);
     return 0;
-}
-
-static const char *dtype_of(const struct pp_value *config)
-{
-    const char *name = text_of(config, "dtype");
-    name = name ? name : text_of(config, "torch_dtype");
-    if (name && !strcmp(name, "float16"))
-        name = "bfloat16";
-    for (const struct pp_precision *p = pp_precisions; name && p->name; p++)
-        if (!strcmp(name, p->hugging_face))
-            return p->name;
-    return NULL;
 }
 
 static int compare_names(const void *name, const void *shape)
@@ -585,8 +572,8 @@ static size_t count_of(struct outline *o, const char *name)
     return x > 0 && x < 1e9 ? (size_t)x : 0;
 }
 
-static int make_table(struct outline *o, const char *architecture, bool known,
-                      const char *beside, struct pp_model *m)
+static void make_table(struct outline *o, const char *architecture, bool known,
+                       const char *beside, struct pp_model *m)
 {
     struct pp_arena *a = o->arena;
     struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
@@ -611,7 +598,7 @@ static int make_table(struct outline *o, const char *architecture, bool known,
     t->of_elements = true;
     t->left_out = beside;
     t->estimated = known ? PP_ESTIMATED_MEMORY : PP_ESTIMATED_COSTS;
-    return fill_rows(o, m->tied, rows);
+    fill_rows(o, m->tied, rows);
 }
 
 /* Makes a table of a language model that pprun trains, inside one that it does
@@ -851,16 +838,16 @@ static bool is_trained(const struct pp_value *root)
 }
 
 /* Reads the language model. tower: it has an encoder that is planned, too. */
-static int read_language(const struct pp_value *root, bool tower,
+static int read_language(const struct pp_value *root,
+                         const struct pp_value *config, bool tower,
                          const struct pp_shape *shapes, size_t n,
                          struct pp_arena *a, struct pp_model *m)
 {
-    const struct pp_value config = language_of(root);
     const char *name = text_of(root, "architectures");
-    const char *type = text_of(&config, "model_type");
+    const char *type = text_of(config, "model_type");
     const struct pp_outline_family *family = find_family(type, name);
     /* Families without a class are within others that are not trained. */
-    bool inside = config.value != root->value && !is_trained(root);
+    bool inside = config->value != root->value && !is_trained(root);
     if (family && !family->architecture && !inside)
         family = NULL;
     /* A window that no list of layers restricts is that of all. */
@@ -869,17 +856,15 @@ static int read_language(const struct pp_value *root, bool tower,
                           : "sliding=has(layer_types)?type(sliding_attention):"
                             "has(sliding_window)&&(use_sliding_window|1)";
     struct outline o = {
-        .f = {.config = &config, .own = own, .common = pp_config_definitions},
+        .f = {.config = config, .own = own, .common = pp_config_definitions},
         .arena = a};
-    if (inside && !family && is_trained(&config)) {
+    if (inside && !family && is_trained(config)) {
         struct pp_model of = {0};
-        if (pp_config_read_language(&config, &of) ||
-            pp_config_read_details(&config, &of))
+        if (pp_config_read_language(config, &of) ||
+            pp_config_read_details(config, &of))
             return -1;
         make_known_table(&of, name ? name : type, left_out(&o, root, tower), a,
                          m);
-        m->dtype = dtype_of(root);
-        m->dtype = m->dtype ? m->dtype : dtype_of(&config);
         return 0;
     }
     if (!family && n == 0)
@@ -896,10 +881,7 @@ static int read_language(const struct pp_value *root, bool tower,
     name = name                             ? name
            : family && family->architecture ? family->architecture
                                             : type;
-    if (make_table(&o, name ? name : "", family, left_out(&o, root, tower), m))
-        return -1;
-    m->dtype = dtype_of(root);
-    m->dtype = m->dtype ? m->dtype : dtype_of(&config);
+    make_table(&o, name ? name : "", family, left_out(&o, root, tower), m);
     return 0;
 }
 
@@ -910,10 +892,13 @@ static int read_config(const struct pp_value *root, bool encoders,
     if (pp_value_is_object(root))
         return -1;
     const struct pp_outline_tower *t = encoders ? find_tower(root) : NULL;
-    return read_language(root, t, shapes, n, a, m) ||
-                   (t && add_tower(t, root, a, m))
-               ? -1
-               : 0;
+    const struct pp_value config = language_of(root);
+    if (read_language(root, &config, t, shapes, n, a, m) ||
+        (t && add_tower(t, root, a, m)))
+        return -1;
+    m->dtype = pp_config_dtype(root);
+    m->dtype = m->dtype ? m->dtype : pp_config_dtype(&config);
+    return 0;
 }
 
 int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,

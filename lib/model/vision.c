@@ -16,7 +16,6 @@ static const struct {
     const char *architecture;
     const char *fqn[5], *class[5]; /* patches, norm, layer, norm, projector */
     enum pp_architecture tower;
-    bool norms; /* before and after the layers */
 } families[PP_END_VISIONS] = {
     [PP_VISION_LLAVA] = {"LlavaForConditionalGeneration",
                          {"vision_tower.vision_model.embeddings",
@@ -27,8 +26,7 @@ static const struct {
                          {"CLIPVisionEmbeddings", "LayerNorm",
                           "CLIPEncoderLayer", "LayerNorm",
                           "LlavaMultiModalProjector"},
-                         PP_CLIP,
-                         .norms = true},
+                         PP_CLIP},
     [PP_VISION_QWEN2] = {"Qwen2VLForConditionalGeneration",
                          {"visual.patch_embed", NULL, "visual.blocks", NULL,
                           "visual.merger"},
@@ -73,17 +71,17 @@ enum pp_architecture pp_vision_architecture(enum pp_vision_kind kind)
     return families[kind].tower;
 }
 
+/* Returns the number of units before the layers, and behind them. */
+static size_t n_first(const struct pp_vision *v)
+{
+    return families[v->kind].fqn[1] ? 2 : 1;
+}
+
 size_t pp_vision_n_units(const struct pp_vision *v)
 {
     if (v->kind == PP_VISION_NONE)
         return 0;
-    return v->n_layers + (families[v->kind].norms ? 4 : 2);
-}
-
-/* Returns the number of units before the layers. */
-static size_t n_first(const struct pp_vision *v)
-{
-    return families[v->kind].norms ? 2 : 1;
+    return v->n_layers + 2 * n_first(v);
 }
 
 struct pp_unit_id pp_vision_unit(const struct pp_vision *v, size_t index)
