@@ -34,7 +34,8 @@ struct pp_stream_ops {
     /* Returns the number of the GPU's multiprocessors, 0 if it is unknown. */
     int (*processors)(struct pp_device *d);
 
-    /* *stream is a cudaStream_t. */
+    /* *stream is a cudaStream_t, whose kernels begin before the kernels that
+     * wait in the rank's own stream. */
     int (*open)(struct pp_device *d, void **stream, struct pp_err *err);
     void (*close)(struct pp_device *d, void *stream);
 

@@ -299,11 +299,17 @@ static int count_processors(struct pp_device *d)
     return 0;
 }
 
+/* Blocks of kernels begin in the order of the kernels. Without a priority a
+ * message would wait until all blocks of the product before it have begun. */
 static int stream_open(struct pp_device *d, void **stream, struct pp_err *err)
 {
     cudaStream_t created = NULL;
+    int lowest = 0, highest = 0;
     (void)d; /* the stream is on the calling thread's GPU */
-    if (check_cuda(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking),
+    if (check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
+                   "stream", err) ||
+        check_cuda(cudaStreamCreateWithPriority(&created, cudaStreamNonBlocking,
+                                                highest),
                    "stream", err))
         return -1;
     *stream = created;

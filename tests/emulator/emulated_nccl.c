@@ -443,6 +443,9 @@ static struct operation *operation_of(void *comm, void *stream)
 {
     struct operation *o = group.operation;
     if (!o) {
+        int priority = 0;
+        cudaStreamGetPriority(stream, &priority);
+        require(priority < 0, "a message that waits behind products");
         o = group.operation = require_memory(calloc(1, sizeof *o));
         o->comm = comm;
         o->stream = stream;

@@ -51,6 +51,7 @@ struct CUstream_st {
     struct CUstream_st *next; /* all streams ever opened: events outlive them */
     pthread_t thread, owner;  /* owner: the thread that opened it */
     int gpu;                  /* of the owner */
+    int priority;             /* 0, or below it to go first */
     struct line *line;
     pthread_cond_t has_task; /* or is closed */
     pthread_cond_t task_done;
@@ -334,7 +335,26 @@ static struct line *choose_line(int gpu)
     return l;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
+{
+    *lowest = 0;
+    *highest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t s, int *priority)
+{
+    *priority = s->priority;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(out, flags, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags,
+                                         int priority)
 {
     struct CUstream_st *s = require_memory(calloc(1, sizeof *s));
     int seed = setting("PP_EMULATED_JITTER", -1);
@@ -342,6 +362,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     s->last = &s->first;
     s->owner = pthread_self();
     s->gpu = pp_emulated_gpu();
+    s->priority = priority;
     pthread_cond_init(&s->has_task, NULL);
     pthread_cond_init(&s->task_done, NULL);
     pthread_mutex_lock(&lock);

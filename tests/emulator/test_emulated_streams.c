@@ -39,7 +39,8 @@ static void run_kernel(void *arg)
 static cudaStream_t open_stream(void)
 {
     cudaStream_t s;
-    if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) != cudaSuccess)
+    if (cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, -1) !=
+        cudaSuccess)
         abort();
     return s;
 }

@@ -11,10 +11,13 @@ setup() {
 }
 
 # received LAYERS SPLIT...: prints the bytes that all ranks of a row receive from
-# each other in a step of 4 microbatches of 64 tokens, in fp32.
+# each other in a step of 4 microbatches of 64 tokens, in fp32. KIND is that of the
+# schedule, of P ranks, MODEL the directory of the model.
 received() {
-    jq ".num_hidden_layers = $1" model-llama/config.json >model-deep/config.json
-    ppsplit -q -p 1 "${@:2}" model-deep | ppsched -q -s gpipe -m 4 >deep.json
+    jq ".num_hidden_layers = $1 | .mlp_only_layers = []" \
+        "${MODEL:-model-llama}/config.json" >model-deep/config.json
+    ppsplit -q -p "${P:-1}" "${@:2}" model-deep |
+        ppsched -q -s "${KIND:-gpipe}" -m 4 >deep.json
     PP_RECEIVED=yes "$BUILDDIR/tests/parity/pprun_inject" -q --data even \
         --dtype fp32 --init 1 --steps 2 deep.json 2>&1 >log |
         awk '$1 == "rank" { sum += $4 } END { print sum }'
@@ -28,6 +31,21 @@ received() {
     least=$(received 2 --tp 2)
     [ $(($(received 3 --tp 2) - least)) -eq \
         $(((4 * 10 * T * h + 2 * norms) * 4)) ]
+    # One layer more on each of two ranks of the row. The first has no input
+    # gradient, and does all in W; in the other one I and W gather apart.
+    model qwen2-moe false
+    eight_heads model-qwen2-moe
+    local kind model per_row whole
+    while read -r kind model per_row whole; do
+        least=$(P=2 KIND=$kind MODEL=model-$model received 6 --tp 2)
+        [ $(($(P=2 KIND=$kind MODEL=model-$model received 8 --tp 2) - least)) -eq \
+            $(((4 * per_row * T * h + 4 * (norms + whole)) * 4)) ]
+    done <<END
+gpipe llama $((10 + 10)) 0
+gpipe qwen2-moe $((11 + 11)) $((8 * h + h))
+zb-h1 llama $((10 + 12)) 0
+zb-h1 qwen2-moe $((11 + 12)) $((8 * h + h))
+END
     for zero in 0 1 3; do
         for dp in 2 3; do
             least=$(received 2 --dp "$dp" --zero "$zero")
