@@ -57,7 +57,7 @@ layer() {
         read -ra how <<<"$how"
         got=$(layer "$family" "${how[@]}")
         echo "$family ${how[*]}: $got"
-        [[ "$got" == "kernels $kernels copies $copies bytes "*" waits $waits " ]]
+        [[ "$got" == "kernels $kernels copies $copies bytes "*" waits $waits locked "* ]]
     done <<'END'
 28 0 0 llama
 36 0 0 llama --recompute full
