@@ -30,7 +30,8 @@
  * gradients of the first taps - 1 rows of u, (taps - 1, CH) each:
  *   before   read: states and rows, 0 if they are outside of the sequence. NULL
  *            if no sequence goes on here. bwd_input puts the gradients of the
- *            states in the place of the states, and those of u beside them
+ *            states in the place of the states, and the gradients of u behind
+ *            them
  *   behind   likewise what passes to the next part: fwd writes states and rows,
  *            bwd_input and bwd_weight read gradients; NULL: there is none */
 #ifndef PP_KERNELS_DELTA_H

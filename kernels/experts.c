@@ -145,13 +145,13 @@ static PP_SINKS_BWD_INPUT(sinks_bwd_input)
     return 0;
 }
 
-static PP_SINKS_BWD_WEIGHT(sinks_bwd_weight)
+static PP_ADD_ROWS(add_rows)
 {
     (void)stream;
-    const real *ds = dsinks;
+    const real *from = x;
     real *out = dw;
     for (size_t i = 0; i < N * NH; i++)
-        out[i % NH] += ds[i];
+        out[i % NH] += from[i];
     return 0;
 }
 

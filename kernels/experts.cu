@@ -248,13 +248,13 @@ static __global__ void sinks_kernel(float *dsinks, const elem *dout,
         dsinks[i] = -expf(to_float(sinks[i % NH]) - lse[i]) * sum;
 }
 
-struct sinks_term {
-    const float *dsinks;
+struct row_term {
+    const float *x;
     size_t NH;
 
     __device__ float at(size_t t, size_t h) const
     {
-        return dsinks[t * NH + h];
+        return x[t * NH + h];
     }
 };
 
@@ -267,9 +267,9 @@ PP_SINKS_BWD_INPUT(PP_CUDA(sinks_bwd_input))
                    : 0;
 }
 
-PP_SINKS_BWD_WEIGHT(PP_CUDA(sinks_bwd_weight))
+PP_ADD_ROWS(PP_CUDA(add_rows))
 {
-    struct sinks_term term = {(const float *)dsinks, NH};
+    struct row_term term = {(const float *)x, NH};
     return add_columns((float *)dw, term, N, NH, stream);
 }
 

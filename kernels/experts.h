@@ -237,13 +237,9 @@ struct pp_clamp {
 typedef PP_CLAMPED_SWIGLU_FWD(pp_clamped_swiglu_fwd_fn);
 typedef PP_CLAMPED_SWIGLU_BWD(pp_clamped_swiglu_bwd_fn);
 
-/* sinks - the gradients of the sinks of attention, which only models with
- * experts have:
- *
- *   bwd_input   dsinks[t, h] = -exp(sinks[h] - lse[t, h]) times the sum of
- *               dout[t, h] o[t, h]
- *   bwd_weight  dw[h] += the sum of dsinks[t, h], t ascending; also for the
- *               sums of xielu (kernels.h), one of p or n for each row
+/* sinks_bwd_input - the gradients of the sinks of attention, which only models
+ * with experts have: dsinks[t, h] = -exp(sinks[h] - lse[t, h]) times the sum of
+ * dout[t, h] o[t, h].
  *
  *   dout, o   (N, NH, HD), rows ldo apart, heads HD
  *   sinks     (NH)          lse, dsinks   (N, NH) accumulated type */
@@ -251,10 +247,15 @@ typedef PP_CLAMPED_SWIGLU_BWD(pp_clamped_swiglu_bwd_fn);
     int(name)(void *dsinks, const void *dout, const void *o, const void *lse, \
               const void *sinks, size_t N, size_t NH, size_t HD, size_t ldo,  \
               void *stream)
-#define PP_SINKS_BWD_WEIGHT(name) \
-    int(name)(void *dw, const void *dsinks, size_t N, size_t NH, void *stream)
 typedef PP_SINKS_BWD_INPUT(pp_sinks_bwd_input_fn);
-typedef PP_SINKS_BWD_WEIGHT(pp_sinks_bwd_weight_fn);
+
+/* add_rows - dw[h] += the sum of x[t, h], t ascending: the gradients of sinks
+ * from dsinks, and of the two parameters of xielu (kernels.h) from its sums.
+ *
+ *   dw   (NH), x   (N, NH) accumulated type */
+#define PP_ADD_ROWS(name) \
+    int(name)(void *dw, const void *x, size_t N, size_t NH, void *stream)
+typedef PP_ADD_ROWS(pp_add_rows_fn);
 
 /* gate - y = sigmoid(x), n values; bwd: dx = dy y (1 - y).
  *
@@ -352,7 +353,7 @@ typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
     K(clamped_swiglu_fwd, pp_clamped_swiglu_fwd_fn) \
     K(clamped_swiglu_bwd, pp_clamped_swiglu_bwd_fn) \
     K(sinks_bwd_input, pp_sinks_bwd_input_fn)       \
-    K(sinks_bwd_weight, pp_sinks_bwd_weight_fn)     \
+    K(add_rows, pp_add_rows_fn)                     \
     K(gate_fwd, pp_gate_fwd_fn)                     \
     K(gate_bwd, pp_gate_bwd_fn)                     \
     K(count, pp_count_fn)                           \

@@ -137,15 +137,15 @@ static int small_counted_ranks(const struct pp_job *job,
     struct pp_comm_world *world = NULL;
     const struct pp_layout layout = pp_job_layout(job);
     int n = pp_layout_ranks(&layout);
-    struct pp_comm_room room;
+    struct pp_comm_capacity capacity;
     struct pp_comm_channel *channels = NULL;
     size_t n_channels;
-    if (pp_job_channel_room(job, &room, err)) {
+    if (pp_job_channel_capacity(job, &capacity, err)) {
         free(channels);
         return -1;
     }
     pp_job_channels(job, -1, true, &channels, &n_channels);
-    if (pp_comm_world_create(n, room, channels, n_channels, &world, err)) {
+    if (pp_comm_world_create(n, capacity, channels, n_channels, &world, err)) {
         free(channels);
         return -1;
     }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/memory_room.h"
+#include "base/memory_available.h"
 #include "base/num.h"
 #include "comm/sets.h"
 #include "cost/step.h"
@@ -278,7 +278,7 @@ static int say_step(const struct runner *p)
 /* Refuses ranks that need more than this machine has for them. */
 static int refuse_machine(struct runner *p, size_t need)
 {
-    const struct pp_memory_room room = pp_memory_room("");
+    const struct pp_available_memory room = pp_available_memory("");
     char text[2][32];
     if (need <= room.bytes)
         return 0;

@@ -255,7 +255,7 @@ static int open_nccl(struct runner *p, struct pp_rendezvous *j,
     struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL"),
                                 .sets = &sets,
                                 .sums = p->job.nccl_sums};
-    if (pp_job_channel_room(&p->job, &o.room, err))
+    if (pp_job_channel_capacity(&p->job, &o.capacity, err))
         return -1;
     pp_job_comm_sets(&p->job, &sets);
     int rc = pp_comm_nccl_open(j, &o, comm, err);
@@ -269,7 +269,7 @@ static int open_mpi(struct runner *p, struct pp_rendezvous *j,
     struct pp_err *err = &p->tool->err;
     struct pp_comm_channel *channels = NULL;
     struct pp_mpi_options o = {.mpi = p->mpi};
-    if (pp_job_channel_room(&p->job, &o.room, err)) {
+    if (pp_job_channel_capacity(&p->job, &o.capacity, err)) {
         pp_rendezvous_abort(j, err->text); /* the others would wait in MPI */
         return -1;
     }

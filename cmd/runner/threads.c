@@ -39,10 +39,10 @@ static int row_of(const struct pp_layout *l, int rank)
 }
 
 /* Plans what n ranks with n_channels take in the process. */
-static int plan_world(int n, struct pp_comm_room room, size_t n_channels,
-                      size_t *bytes, struct pp_err *err)
+static int plan_world(int n, struct pp_comm_capacity capacity,
+                      size_t n_channels, size_t *bytes, struct pp_err *err)
 {
-    if (pp_comm_world_bytes(n, room, n_channels, bytes, err))
+    if (pp_comm_world_bytes(n, capacity, n_channels, bytes, err))
         return -1;
     *bytes += (size_t)n * sizeof(struct rank_thread);
     return 0;
@@ -53,15 +53,15 @@ int runner_threads_memory(struct runner *p, struct runner_row_memory *rows)
     struct pp_err *err = &p->tool->err;
     const struct pp_layout l = pp_job_layout(&p->job);
     int n = pp_layout_ranks(&l), n_rows = p->job.schedule->graph->n_rows;
-    struct pp_comm_room room;
+    struct pp_comm_capacity capacity;
     struct pp_comm_channel *channels = NULL;
     size_t n_channels, all, none, *into;
     into = pp_try_calloc((size_t)n_rows, sizeof *into, err);
-    if (!into || pp_job_channel_room(&p->job, &room, err))
+    if (!into || pp_job_channel_capacity(&p->job, &capacity, err))
         goto out;
     pp_job_channels(&p->job, -1, true, &channels, &n_channels);
-    if (plan_world(n, room, n_channels, &all, err) ||
-        plan_world(0, room, 0, &none, err))
+    if (plan_world(n, capacity, n_channels, &all, err) ||
+        plan_world(0, capacity, 0, &none, err))
         goto out;
     for (size_t i = 0; i < n_channels; i++)
         into[row_of(&l, channels[i].to)]++;
@@ -71,7 +71,8 @@ int runner_threads_memory(struct runner *p, struct runner_row_memory *rows)
         struct runner_row_memory *m = &rows[row];
         m->stacks = (size_t)m->ranks * stack_bytes(&p->job);
         /* Row 0 has what the world has once. */
-        if (row > 0 && plan_world(m->ranks, room, into[row], &m->channels, err))
+        if (row > 0 &&
+            plan_world(m->ranks, capacity, into[row], &m->channels, err))
             goto out;
         m->channels = row > 0 ? m->channels - none : all;
         all -= row > 0 ? m->channels : 0;
@@ -113,17 +114,17 @@ int runner_threads(struct runner *p, enum pp_exit *status)
     const struct pp_layout layout = pp_job_layout(&p->job);
     int n = pp_layout_ranks(&layout), started = 0;
     struct pp_comm_world *world = NULL;
-    struct pp_comm_room room;
+    struct pp_comm_capacity capacity;
     struct pp_comm_channel *channels = NULL;
     size_t n_channels;
     pthread_attr_t attributes;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
     if (!ranks)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_job_channel_room(&p->job, &room, err))
+    if (pp_job_channel_capacity(&p->job, &capacity, err))
         goto out;
     pp_job_channels(&p->job, -1, true, &channels, &n_channels);
-    if (pp_comm_world_create(n, room, channels, n_channels, &world, err))
+    if (pp_comm_world_create(n, capacity, channels, n_channels, &world, err))
         goto out;
     free(channels);
     channels = NULL;

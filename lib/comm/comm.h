@@ -196,7 +196,7 @@ static inline int pp_comm_send_host(struct pp_comm *c, int to, const void *buf,
 
 /* The size of the channels of the directions FORWARD and BACKWARD. Channels of
  * the others hold at least 1 message and 1 receive. */
-struct pp_comm_room {
+struct pp_comm_capacity {
     int depth;    /* messages not yet received */
     int receives; /* posted and not yet waited for; at least 1 */
 };
@@ -217,14 +217,14 @@ struct pp_comm_world;
 
 /* Creates n channels of size ranks, and no others; channels NULL: all. The list
  * stays the caller's. */
-int pp_comm_world_create(int size, struct pp_comm_room room,
+int pp_comm_world_create(int size, struct pp_comm_capacity capacity,
                          const struct pp_comm_channel *channels, size_t n,
                          struct pp_comm_world **out,
                          struct pp_err *err) PP_MUST_USE;
 
 /* Sets *bytes to what a world with n channels allocates: all that its ranks
  * hold of each other. */
-int pp_comm_world_bytes(int size, struct pp_comm_room room, size_t n,
+int pp_comm_world_bytes(int size, struct pp_comm_capacity capacity, size_t n,
                         size_t *bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Opens the handle of a rank, which is the world's. Never NULL. */
@@ -244,7 +244,7 @@ void pp_comm_world_destroy(struct pp_comm_world *w);
 
 struct pp_mpi_options {
     const struct pp_mpi *mpi;
-    struct pp_comm_room room;
+    struct pp_comm_capacity capacity;
     /* The channels from this rank and to it; NULL: all. The list stays the
      * caller's.
      */
@@ -273,7 +273,7 @@ struct pp_comm_sets; /* sets.h */
 
 struct pp_nccl_options {
     const char *library; /* NULL: NCCL's own name */
-    struct pp_comm_room room;
+    struct pp_comm_capacity capacity;
     const struct pp_comm_sets *sets; /* the same at every rank */
     bool sums; /* NCCL adds over sets of PP_DIRECTION_WEIGHTS */
 };

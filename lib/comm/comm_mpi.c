@@ -433,9 +433,9 @@ static int list_ends(const struct mpi_comm *c, const struct pp_mpi_options *o,
 
 /* Makes the channels to other ranks. */
 static int make_outgoing(struct mpi_comm *c, const struct mpi_ends *e,
-                         struct pp_comm_room room, struct pp_err *err)
+                         struct pp_comm_capacity capacity, struct pp_err *err)
 {
-    size_t ring = room.depth > 0 ? (size_t)room.depth : 1, n_requests;
+    size_t ring = capacity.depth > 0 ? (size_t)capacity.depth : 1, n_requests;
     if (pp_mul(e->n, ring, &n_requests, err))
         return -1;
     c->n_outgoing = e->n;
@@ -448,7 +448,8 @@ static int make_outgoing(struct mpi_comm *c, const struct mpi_ends *e,
             .to = e->at[i],
             .requests = c->requests + i * ring,
             .ring = ring,
-            .rendezvous = room.depth == 0 && e->at[i].tag < PP_DIRECTION_SYNC};
+            .rendezvous =
+                capacity.depth == 0 && e->at[i].tag < PP_DIRECTION_SYNC};
     return 0;
 }
 
@@ -459,9 +460,9 @@ static int make_channels(struct mpi_comm *c, const struct pp_mpi_options *o,
     c->receives = (struct pp_mpi_receives){.mpi = c->mpi, .most = c->most};
     int rc = list_ends(c, o, true, &out, err) ||
                      list_ends(c, o, false, &in, err) ||
-                     make_outgoing(c, &out, o->room, err) ||
+                     make_outgoing(c, &out, o->capacity, err) ||
                      pp_mpi_receives_init(&c->receives, in.at, in.n,
-                                          (size_t)o->room.receives, err)
+                                          (size_t)o->capacity.receives, err)
                  ? -1
                  : 0;
     free(out.at);

@@ -59,7 +59,7 @@ struct nccl_comm {
     bool sums;               /* of pp_nccl_options */
     struct nccl_link *batch; /* has begun, or NULL */
     int processors;          /* fewest of a GPU of the job */
-    struct pp_comm_room room;
+    struct pp_comm_capacity capacity;
 
     /* Held during every use of a link's communicator, because the watching
      * thread looks for errors and aborts. */
@@ -251,7 +251,7 @@ static int nccl_send(struct pp_comm *base, int to, enum pp_direction direction,
     int peer = c->batch ? number_of(l, to) : 1;
     if (queue_message(c, l, (struct nccl_part){NULL, buf, bytes, peer}, err))
         return -1;
-    return c->room.depth == 0 && direction < PP_DIRECTION_SYNC
+    return c->capacity.depth == 0 && direction < PP_DIRECTION_SYNC
                ? follow_messages(c, l, l->n, err)
                : 0;
 }
@@ -295,7 +295,7 @@ static int nccl_recv(struct pp_comm *base, int from,
     assert(l && l->direction == direction);
     struct nccl_part p = {buf, NULL, bytes, c->batch ? number_of(l, from) : 0};
     return (!c->batch &&
-            follow_receives(c, l, (size_t)c->room.receives - 1, err)) ||
+            follow_receives(c, l, (size_t)c->capacity.receives - 1, err)) ||
                    queue_message(c, l, p, err)
                ? -1
                : 0;
@@ -692,8 +692,8 @@ static int open_link(struct nccl_comm *c, const struct pp_comm_sets *sets,
         return 0;
     size_t n = (size_t)set->n;
     int at_a_time = set->direction >= PP_DIRECTION_SYNC ? BATCHES
-                    : l.index == 1                      ? c->room.receives
-                                                        : c->room.depth;
+                    : l.index == 1                      ? c->capacity.receives
+                                                        : c->capacity.depth;
     l.n_done = (size_t)at_a_time + 2;
     l.done = calloc(l.n_done, sizeof *l.done);
     l.ranks = calloc(n, sizeof *l.ranks);
@@ -754,7 +754,7 @@ int pp_comm_nccl_open(struct pp_rendezvous *join,
                                .size = pp_rendezvous_size(join),
                                .local = pp_rendezvous_local(join)};
     c->join = join;
-    c->room = o->room;
+    c->capacity = o->capacity;
     c->sums = o->sums;
     pthread_mutex_init(&c->lock, NULL);
     if (pp_nccl_open(o->library, &c->lib, err) || open_links(c, o->sets, err)) {

@@ -396,16 +396,16 @@ static size_t bytes_of_rank(void)
            2 * sizeof(size_t);
 }
 
-static size_t bytes_of_channel(struct pp_comm_room room)
+static size_t bytes_of_channel(struct pp_comm_capacity capacity)
 {
     return sizeof(struct pp_thread_channel) +
-           at_least_one(room.depth) * sizeof(struct pp_thread_send) +
-           at_least_one(room.receives) * sizeof(struct pp_thread_receive) +
+           at_least_one(capacity.depth) * sizeof(struct pp_thread_send) +
+           at_least_one(capacity.receives) * sizeof(struct pp_thread_receive) +
            2 * sizeof(uint32_t);
 }
 
-int pp_comm_world_bytes(int size, struct pp_comm_room room, size_t n_channels,
-                        size_t *bytes, struct pp_err *err)
+int pp_comm_world_bytes(int size, struct pp_comm_capacity capacity,
+                        size_t n_channels, size_t *bytes, struct pp_err *err)
 {
     size_t of_channels, of_rest = aligned(sizeof(struct pp_comm_world)) +
                                   (size_t)size * bytes_of_rank() +
@@ -414,7 +414,7 @@ int pp_comm_world_bytes(int size, struct pp_comm_room room, size_t n_channels,
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "out of memory: %zu channels of %d ranks", n_channels,
                        size);
-    if (pp_mul(n_channels, bytes_of_channel(room), &of_channels, err))
+    if (pp_mul(n_channels, bytes_of_channel(capacity), &of_channels, err))
         return -1;
     *bytes = aligned(of_rest + of_channels);
     return 0;
@@ -430,12 +430,13 @@ static void *take(char **at, size_t n)
 
 /* Gives the world its arrays, which follow it. The largest alignment comes
  * first. */
-static void place_arrays(struct pp_comm_world *w, struct pp_comm_room room)
+static void place_arrays(struct pp_comm_world *w,
+                         struct pp_comm_capacity capacity)
 {
     size_t size = (size_t)w->size, n = w->n_channels;
     char *at = (char *)w + aligned(sizeof *w);
-    w->n_sends = n * at_least_one(room.depth);
-    w->n_receives = n * at_least_one(room.receives);
+    w->n_sends = n * at_least_one(capacity.depth);
+    w->n_receives = n * at_least_one(capacity.receives);
     w->channels = take(&at, n * sizeof *w->channels);
     w->sends = take(&at, w->n_sends * sizeof *w->sends);
     w->receives = take(&at, w->n_receives * sizeof *w->receives);
@@ -447,16 +448,17 @@ static void place_arrays(struct pp_comm_world *w, struct pp_comm_room room)
     w->keys = take(&at, n * sizeof *w->keys);
 }
 
-static void init_channels(struct pp_comm_world *w, struct pp_comm_room room)
+static void init_channels(struct pp_comm_world *w,
+                          struct pp_comm_capacity capacity)
 {
-    size_t depth = at_least_one(room.depth);
-    size_t receives = at_least_one(room.receives);
+    size_t depth = at_least_one(capacity.depth);
+    size_t receives = at_least_one(capacity.receives);
     for (size_t i = 0; i < w->n_channels; i++) {
         bool scheduled = w->keys[i] % PP_N_DIRECTIONS < PP_DIRECTION_SYNC;
         struct pp_thread_channel *ch = &w->channels[i];
         *ch = (struct pp_thread_channel){
             .aborted = &w->aborted,
-            .depth = scheduled ? (uint32_t)room.depth : (uint32_t)depth,
+            .depth = scheduled ? (uint32_t)capacity.depth : (uint32_t)depth,
             .n_receives = (uint32_t)receives,
             .sends = w->sends + i * depth,
             .receives = w->receives + i * receives};
@@ -505,17 +507,17 @@ static struct pp_comm_channel *make_all(int size, size_t *n, struct pp_err *err)
     return at;
 }
 
-int pp_comm_world_create(int size, struct pp_comm_room room,
+int pp_comm_world_create(int size, struct pp_comm_capacity capacity,
                          const struct pp_comm_channel *channels, size_t n,
                          struct pp_comm_world **out, struct pp_err *err)
 {
-    assert(size > 0 && room.depth >= 0 && room.receives > 0);
+    assert(size > 0 && capacity.depth >= 0 && capacity.receives > 0);
     struct pp_comm_channel *all = NULL;
     struct pp_comm_world *w = NULL;
     size_t bytes;
     if (!channels)
         channels = all = make_all(size, &n, err);
-    if (!channels || pp_comm_world_bytes(size, room, n, &bytes, err))
+    if (!channels || pp_comm_world_bytes(size, capacity, n, &bytes, err))
         goto out;
     w = aligned_alloc(ALIGNMENT, bytes);
     if (!w) {
@@ -526,11 +528,11 @@ int pp_comm_world_create(int size, struct pp_comm_room room,
     memset(w, 0, bytes);
     w->size = size;
     w->n_channels = n;
-    place_arrays(w, room);
+    place_arrays(w, capacity);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     list_channels(w, channels);
-    init_channels(w, room);
+    init_channels(w, capacity);
     *out = w;
 out:
     free(all);

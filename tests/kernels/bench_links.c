@@ -330,8 +330,8 @@ static void run_threads(int n, size_t bytes)
     struct thread threads[MOST_RANKS];
     struct pp_comm_world *world;
     require(pp_device_cuda.check(n, &err) ||
-                pp_comm_world_create(n, (struct pp_comm_room){1, 1}, NULL, 0,
-                                     &world, &err),
+                pp_comm_world_create(n, (struct pp_comm_capacity){1, 1}, NULL,
+                                     0, &world, &err),
             &err);
     for (int i = 0; i < n; i++) {
         threads[i] = (struct thread){.world = world, .rank = i, .bytes = bytes};
@@ -366,7 +366,7 @@ static void run_process(size_t bytes)
         .n = n, .step = 1, .size = {n, 1, 1}, .stride = {1}};
     struct pp_comm_sets sets = {0};
     const struct pp_nccl_options o = {
-        .library = getenv("PPRUN_NCCL"), .room = {1, 1}, .sets = &sets};
+        .library = getenv("PPRUN_NCCL"), .capacity = {1, 1}, .sets = &sets};
     pp_comm_sets_add_group(&sets, &all, PP_DIRECTION_DATA);
     pp_comm_sets_add_group(&sets, &all, PP_DIRECTION_WEIGHTS);
     pp_comm_sets_order(&sets, n);

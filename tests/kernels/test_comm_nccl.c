@@ -157,7 +157,7 @@ static int open_rank(int rank, int port, struct pp_device **d,
                                               .seconds = 60};
     struct pp_comm_sets sets = {0};
     const struct pp_nccl_options o = {
-        .library = getenv("PPRUN_NCCL"), .room = {1, ROOM}, .sets = &sets};
+        .library = getenv("PPRUN_NCCL"), .capacity = {1, ROOM}, .sets = &sets};
     const struct pp_group all = group_of(0, MAX_RANKS, MAX_RANKS, 1);
     pp_comm_sets_add_group(&sets, &all, PP_DIRECTION_DATA);
     pp_comm_sets_add_group(&sets, &all, PP_DIRECTION_WEIGHTS);

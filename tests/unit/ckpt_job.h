@@ -206,8 +206,8 @@ static inline struct pp_err run_job(struct job *j)
 {
     struct thread threads[MAX_RANKS];
     struct pp_err err = {0};
-    if (pp_comm_world_create(j->split->size, (struct pp_comm_room){0, 1}, NULL,
-                             0, &j->world, &err))
+    if (pp_comm_world_create(j->split->size, (struct pp_comm_capacity){0, 1},
+                             NULL, 0, &j->world, &err))
         return err;
     for (int r = 0; r < j->split->size; r++) {
         j->err[r] = (struct pp_err){0};

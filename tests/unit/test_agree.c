@@ -50,7 +50,7 @@ static void agree(unsigned failing, int first)
     struct pp_err err = {0};
     struct pp_comm_world *world;
     int bad = 0;
-    if (pp_comm_world_create(N_RANKS, (struct pp_comm_room){1, 8}, NULL, 0,
+    if (pp_comm_world_create(N_RANKS, (struct pp_comm_capacity){1, 8}, NULL, 0,
                              &world, &err)) {
         ok(false, "%s", err.text);
         return;

@@ -95,7 +95,7 @@ static void run_owners(struct owner owners[OWNERS], struct taken *taken)
 {
     struct pp_err err = {0};
     struct pp_comm_world *world;
-    if (pp_comm_world_create(OWNERS, (struct pp_comm_room){0, 1}, NULL, 0,
+    if (pp_comm_world_create(OWNERS, (struct pp_comm_capacity){0, 1}, NULL, 0,
                              &world, &err))
         give_up("%s", err.text);
     for (int r = 0; r < OWNERS; r++) {

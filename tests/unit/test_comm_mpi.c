@@ -107,7 +107,7 @@ static int open_rank(int port, int depth, struct pp_rendezvous **join,
         .port = port,
         .version = "1",
         .seconds = 30};
-    struct pp_mpi_options o = {.room = {depth, ROOM}, .most = MOST};
+    struct pp_mpi_options o = {.capacity = {depth, ROOM}, .most = MOST};
     char module[4096];
     snprintf(module, sizeof module, "%s/cmd/pprun-mpi.so", getenv("BUILDDIR"));
     return pp_mpi_open(module, &o.mpi, err) ||

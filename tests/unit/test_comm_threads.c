@@ -54,7 +54,7 @@ static void run_ranks(struct contract *t, contract_body *body)
     struct thread threads[MAX_RANKS];
     struct pp_comm_world *world;
     struct pp_err err = {0};
-    if (pp_comm_world_create(t->size, (struct pp_comm_room){t->depth, ROOM},
+    if (pp_comm_world_create(t->size, (struct pp_comm_capacity){t->depth, ROOM},
                              NULL, 0, &world, &err)) {
         expect(t, false);
         return;
@@ -110,7 +110,7 @@ static void test_listed(void)
 {
     enum { N = 3000 };
     static struct pp_comm_channel list[2 * N];
-    const struct pp_comm_room room = {2, 3};
+    const struct pp_comm_capacity capacity = {2, 3};
     struct pp_comm_world *world = NULL;
     struct pp_err err = {0};
     size_t n = 0, planned = 0;
@@ -123,8 +123,8 @@ static void test_listed(void)
                 (struct pp_comm_channel){r, r + 1, PP_DIRECTION_FORWARD};
     }
     struct mallinfo2 before = mallinfo2();
-    bool made = !pp_comm_world_bytes(N, room, n, &planned, &err) &&
-                !pp_comm_world_create(N, room, list, n, &world, &err);
+    bool made = !pp_comm_world_bytes(N, capacity, n, &planned, &err) &&
+                !pp_comm_world_create(N, capacity, list, n, &world, &err);
     struct mallinfo2 after = mallinfo2();
     size_t taken =
         after.hblkhd + after.uordblks - before.hblkhd - before.uordblks;

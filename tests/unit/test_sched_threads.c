@@ -261,17 +261,17 @@ static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong,
                         int *n_full)
 {
     struct run run = {.s = s, .posts = posts};
-    struct pp_comm_room room = {s->channel_depth, 1};
+    struct pp_comm_capacity capacity = {s->channel_depth, 1};
     struct pp_comm_world *world = NULL;
     struct pp_err err = {0};
     int n = s->graph->n_rows;
     struct rank *ranks = calloc((size_t)n, sizeof *ranks);
     pthread_t threads[MAX_RANKS];
     pthread_mutex_init(&run.lock, NULL);
-    if (!ranks || pp_job_receives(s, &room.receives, &err) ||
-        pp_comm_world_create(n, room, NULL, 0, &world, &err))
+    if (!ranks || pp_job_receives(s, &capacity.receives, &err) ||
+        pp_comm_world_create(n, capacity, NULL, 0, &world, &err))
         exit(3);
-    run.receives = room.receives;
+    run.receives = capacity.receives;
     for (int i = 0; i < n; i++) {
         ranks[i] = (struct rank){.run = &run, .rank = i};
         ranks[i].comm = pp_comm_threads_open(world, i);
@@ -285,7 +285,7 @@ static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong,
     pthread_mutex_destroy(&run.lock);
     free(ranks);
     *n_wrong += run.n_wrong;
-    *n_full += room.receives > 1 && run.reached == room.receives;
+    *n_full += capacity.receives > 1 && run.reached == capacity.receives;
     return !run.stopped;
 }
 

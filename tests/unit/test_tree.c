@@ -169,7 +169,7 @@ static int run(struct trial *t)
     struct rank ranks[N_RANKS];
     struct pp_err err = {0};
     int bad = 0;
-    if (pp_comm_world_create(N_RANKS, (struct pp_comm_room){1, 1}, NULL, 0,
+    if (pp_comm_world_create(N_RANKS, (struct pp_comm_capacity){1, 1}, NULL, 0,
                              &t->world, &err))
         return -1;
     for (int k = 0; k < N_RANKS; k++) {

@@ -31,7 +31,7 @@ struct pp_saving {
     uint64_t *sums; /* (n_files) a file has one owner; 0 at the other ranks */
     uint64_t *all;  /* (ranks, n_files) */
     int owner;      /* rank 0's descriptor (files.h), or -1 */
-    bool beside, complete;
+    bool background, complete;
 
     enum phase phase;
     bool joinable;
@@ -318,7 +318,7 @@ static void *run_phase(void *ctx)
 static void start(struct pp_saving *s)
 {
     s->idle = false;
-    if (!s->beside || (s->phase == PHASE_COMMIT && s->c.comm->rank > 0)) {
+    if (!s->background || (s->phase == PHASE_COMMIT && s->c.comm->rank > 0)) {
         run_phase(s);
         return;
     }
@@ -343,7 +343,7 @@ static void join(struct pp_saving *s)
  * queues. */
 static bool is_by_thread(const struct pp_saving *s)
 {
-    return s->beside && pp_device_ops(s->c.params->device)->is_host;
+    return s->background && pp_device_ops(s->c.params->device)->is_host;
 }
 
 /* Prepares what needs no other rank. */
@@ -376,7 +376,7 @@ static int prepare(struct pp_saving *s, struct pp_err *err)
 }
 
 int pp_saving_begin(const struct pp_ckpt *c, const struct pp_ckpt_state *state,
-                    bool beside, struct pp_saving **out, struct pp_err *err)
+                    bool background, struct pp_saving **out, struct pp_err *err)
 {
     struct pp_saving *s = calloc(1, sizeof *s);
     *out = NULL;
@@ -385,13 +385,13 @@ int pp_saving_begin(const struct pp_ckpt *c, const struct pp_ckpt_state *state,
     s->c = *c;
     s->state = *state;
     s->owner = -1;
-    s->beside = beside;
+    s->background = background;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     int rc = pp_agree(c->comm, prepare(s, err), err);
     if (rc == 0)
         rc = pp_agree(c->comm, pp_shards_create(&s->shards, s->tmp, err), err);
-    if (rc == 0 && beside && !is_by_thread(s)) {
+    if (rc == 0 && background && !is_by_thread(s)) {
         s->written = true;
         rc = pp_agree(
             c->comm,

@@ -22,11 +22,11 @@ int pp_ckpt_copy_companions(const char *source, const char *to,
 struct pp_saving;
 
 /* Collective. Makes the directory and the files, and begins the first phase: in
- * a thread with `beside`, else here. A thread does not read the memory of a
+ * a thread with `background`, else here. A thread does not read the memory of a
  * device with queues: its data are written here. The pointers in c stay valid
  * until pp_saving_end. Fails on every rank or on none; *out is NULL then. */
 int pp_saving_begin(const struct pp_ckpt *c, const struct pp_ckpt_state *state,
-                    bool beside, struct pp_saving **out,
+                    bool background, struct pp_saving **out,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Returns when this rank has written its data: the parameters may change. */

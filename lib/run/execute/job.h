@@ -320,8 +320,9 @@ int pp_job_receives(const struct pp_schedule *s, int *most,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Sets *room to the room that the job needs in each channel. */
-int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
-                        struct pp_err *err) PP_MUST_USE;
+int pp_job_channel_capacity(const struct pp_job *j,
+                            struct pp_comm_capacity *capacity,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* Lists the channels that the job uses: for the schedule's messages, of
  * the gradients of weights that two ranks hold, and within groups; with host

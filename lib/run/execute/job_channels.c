@@ -67,15 +67,17 @@ int pp_job_receives(const struct pp_schedule *s, int *most, struct pp_err *err)
     return 0;
 }
 
-int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
-                        struct pp_err *err)
+int pp_job_channel_capacity(const struct pp_job *j,
+                            struct pp_comm_capacity *capacity,
+                            struct pp_err *err)
 {
     int forward = 1;
-    room->depth = j->schedule->channel_depth;
-    if (pp_job_receives(j->schedule, &room->receives, err) ||
+    capacity->depth = j->schedule->channel_depth;
+    if (pp_job_receives(j->schedule, &capacity->receives, err) ||
         (j->forward && pp_job_receives(j->forward, &forward, err)))
         return -1;
-    room->receives = forward > room->receives ? forward : room->receives;
+    capacity->receives =
+        forward > capacity->receives ? forward : capacity->receives;
     return 0;
 }
 

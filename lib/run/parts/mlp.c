@@ -107,8 +107,7 @@ static void mlp_bwd_weight(const struct pp_call *c)
     const struct mlp p = mlp_of(c);
     pp_join_bwd_weight(c, &p.down, c->s[PP_S_DOUT2], c->s[PP_S_ACT]);
     for (size_t i = 0; c->g[PP_P_XIELU_P] && i < 2; i++)
-        PP_RUN(c, experts->sinks_bwd_weight,
-               pp_call_gradient(c, PP_P_XIELU_P + (int)i),
+        PP_RUN(c, experts->add_rows, pp_call_gradient(c, PP_P_XIELU_P + (int)i),
                pp_statistic_at(c, c->s[PP_S_DXIELU], i * c->T), c->T, 1);
     if (!pp_product_trains(c, &p.widen))
         return;

@@ -257,7 +257,7 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
 static void sinks_bwd_weight(const struct pp_call *c)
 {
     struct pp_lse_rows r = pp_lse_rows(c);
-    PP_RUN(c, experts->sinks_bwd_weight,
+    PP_RUN(c, experts->add_rows,
            pp_statistic_at(c, pp_call_gradient(c, PP_P_SINKS), r.first),
            c->s[PP_S_DSINKS], r.n, r.heads);
 }

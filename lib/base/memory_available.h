@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_room - the memory that this process may still take. */
-#ifndef PP_BASE_MEMORY_ROOM_H
-#define PP_BASE_MEMORY_ROOM_H
+/* memory_available - the memory that this process may still take. */
+#ifndef PP_BASE_MEMORY_AVAILABLE_H
+#define PP_BASE_MEMORY_AVAILABLE_H
 
 #include <stddef.h>
 
-struct pp_memory_room {
+struct pp_available_memory {
     size_t bytes; /* SIZE_MAX if nothing is known */
     char of[160]; /* the limit that is met first, as "this machine" */
 };
@@ -14,6 +14,6 @@ struct pp_memory_room {
  * groups of the process leave (cgroups, both versions; the page cache of files
  * counts as free); and the address space that ulimit -v leaves. root: "", or
  * for tests a directory with files in place of /proc and /sys. */
-struct pp_memory_room pp_memory_room(const char *root);
+struct pp_available_memory pp_available_memory(const char *root);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_memory_room - limits of machines and of control groups, as files of
+/* test_memory_available - limits of machines and of control groups, as files of
  * /proc and /sys say them. */
 #include "scratch.h"
 #include "tap.h"
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "base/memory_room.h"
+#include "base/memory_available.h"
 
 #define KIB 1024
 
@@ -87,11 +87,11 @@ int main(void)
         mkdir(root, 0700);
         for (size_t k = 0; k < 8 && t->files[k].name; k++)
             put(root, &t->files[k]);
-        struct pp_memory_room room = pp_memory_room(root);
+        struct pp_available_memory room = pp_available_memory(root);
         is_int((long long)room.bytes, (long long)t->bytes, t->what);
         is_str(room.of, t->of, "it is named");
     }
-    ok(pp_memory_room("").bytes > 1 << 20, "this machine has some");
+    ok(pp_available_memory("").bytes > 1 << 20, "this machine has some");
     scratch_remove(dir);
     return done();
 }

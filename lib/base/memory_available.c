@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/memory_room.h"
+#include "base/memory_available.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -26,17 +26,17 @@ static bool read_number(const char *path, const char *key, uint64_t *to)
     return found;
 }
 
-static void take_least(struct pp_memory_room *room, uint64_t limit,
+static void take_least(struct pp_available_memory *found, uint64_t limit,
                        uint64_t used, const char *of)
 {
     uint64_t left = limit > used ? limit - used : 0;
-    if (left >= room->bytes)
+    if (left >= found->bytes)
         return;
-    room->bytes = (size_t)left;
-    snprintf(room->of, sizeof room->of, "%s", of);
+    found->bytes = (size_t)left;
+    snprintf(found->of, sizeof found->of, "%s", of);
 }
 
-static void look_at_machine(const char *root, struct pp_memory_room *room)
+static void look_at_machine(const char *root, struct pp_available_memory *found)
 {
     char path[PATH_TEXT];
     uint64_t available, swap = 0;
@@ -44,10 +44,11 @@ static void look_at_machine(const char *root, struct pp_memory_room *room)
     if (!read_number(path, "MemAvailable:", &available))
         return;
     (void)read_number(path, "SwapFree:", &swap);
-    take_least(room, (available + swap) * 1024, 0, "this machine");
+    take_least(found, (available + swap) * 1024, 0, "this machine");
 }
 
-static void look_at_address_space(const char *root, struct pp_memory_room *room)
+static void look_at_address_space(const char *root,
+                                  struct pp_available_memory *found)
 {
     struct rlimit limit;
     char path[PATH_TEXT];
@@ -56,7 +57,7 @@ static void look_at_address_space(const char *root, struct pp_memory_room *room)
         return;
     snprintf(path, sizeof path, "%s/proc/self/status", root);
     (void)read_number(path, "VmSize:", &used);
-    take_least(room, limit.rlim_cur, used * 1024, "ulimit -v");
+    take_least(found, limit.rlim_cur, used * 1024, "ulimit -v");
 }
 
 /* The names of one version of control groups. */
@@ -77,9 +78,9 @@ static const struct version {
 
 /* Looks at the control group in a directory; group is its name. */
 static void look_at_group(const struct version *v, const char *dir,
-                          const char *group, struct pp_memory_room *room)
+                          const char *group, struct pp_available_memory *found)
 {
-    char path[PATH_TEXT], of[sizeof room->of];
+    char path[PATH_TEXT], of[sizeof found->of];
     uint64_t limit, used = 0, pages;
     snprintf(path, sizeof path, "%s/%s", dir, v->limit);
     if (!read_number(path, "", &limit)) /* "max", or none */
@@ -91,13 +92,13 @@ static void look_at_group(const struct version *v, const char *dir,
         if (read_number(path, v->file_pages[k], &pages))
             used -= pages < used ? pages : used;
     snprintf(of, sizeof of, "its cgroup '%.120s'", *group ? group : "/");
-    take_least(room, limit, used, of);
+    take_least(found, limit, used, of);
 }
 
 /* Looks at a control group and at the groups above it. In a container the name
  * may be the host's, and only the topmost directory is there. */
 static void look_at_groups(const char *root, const struct version *v,
-                           const char *group, struct pp_memory_room *room)
+                           const char *group, struct pp_available_memory *found)
 {
     char name[1024], dir[DIR_TEXT];
     for (int k = 0; v->mounts[k]; k++) {
@@ -105,7 +106,7 @@ static void look_at_groups(const char *root, const struct version *v,
         for (bool top = false; !top;) {
             top = !*name;
             snprintf(dir, sizeof dir, "%s%s%s", root, v->mounts[k], name);
-            look_at_group(v, dir, name, room);
+            look_at_group(v, dir, name, found);
             char *slash = strrchr(name, '/');
             *(slash ? slash : name) = '\0';
         }
@@ -113,7 +114,7 @@ static void look_at_groups(const char *root, const struct version *v,
 }
 
 /* A line is NUMBER:CONTROLLERS:NAME; without controllers it is of version 2. */
-static void look_at_cgroups(const char *root, struct pp_memory_room *room)
+static void look_at_cgroups(const char *root, struct pp_available_memory *found)
 {
     char path[PATH_TEXT], line[1200];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
@@ -126,19 +127,19 @@ static void look_at_cgroups(const char *root, struct pp_memory_room *room)
             continue;
         *group++ = '\0';
         if (!*++controllers)
-            look_at_groups(root, &versions[0], group, room);
+            look_at_groups(root, &versions[0], group, found);
         else if (!strcmp(controllers, "memory"))
-            look_at_groups(root, &versions[1], group, room);
+            look_at_groups(root, &versions[1], group, found);
     }
     if (f)
         fclose(f);
 }
 
-struct pp_memory_room pp_memory_room(const char *root)
+struct pp_available_memory pp_available_memory(const char *root)
 {
-    struct pp_memory_room room = {.bytes = SIZE_MAX};
-    look_at_machine(root, &room);
-    look_at_cgroups(root, &room);
-    look_at_address_space(root, &room);
-    return room;
+    struct pp_available_memory found = {.bytes = SIZE_MAX};
+    look_at_machine(root, &found);
+    look_at_cgroups(root, &found);
+    look_at_address_space(root, &found);
+    return found;
 }
