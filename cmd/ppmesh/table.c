@@ -254,7 +254,7 @@ static int write_row(struct mesh_job *j, struct pp_json_writer *w,
     pp_json_int(w, "pp", m->pp);
     pp_json_int(w, "chunks", row->request.n_chunks);
     pp_json_int(w, "dp", m->dp);
-    pp_json_int(w, "zero", m->divided_weights ? 3 : m->whole_state ? 0 : 1);
+    pp_json_int(w, "zero", pp_mesh_zero(m));
     pp_json_string(w, "order", order);
     pp_json_int(w, "micro_batch_size", pp_split_sequences(&row->request));
     pp_json_int(w, "microbatches", row->request.n_microbatches);

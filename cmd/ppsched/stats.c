@@ -198,7 +198,8 @@ int ppsched_stats(struct ppsched *p, FILE *f)
         ppsched_print_bound(&w, &sim, &bound);
         print_idle(&w, &sim);
         print_memory(p, &w, bytes);
-        pp_json_uint(&w, "messages", sim.n_messages);
+        pp_json_uint(&w, "messages",
+                     pp_schedule_count(p->schedule, PP_SEND_OPS));
         print_channels(p, &w);
         pp_json_finish(&w);
     }

@@ -191,13 +191,7 @@ static int check_settings(struct split_job *j, const struct combined *p,
         {"image_patches", x->items[0].rows, y->items[0].rows},
         {"clips", x->items[1].n, y->items[1].n},
         {"clip_rows", x->items[1].rows, y->items[1].rows},
-        {"zero",
-         a->mesh.whole_state       ? 0
-         : a->mesh.divided_weights ? 3
-                                   : 1,
-         b->mesh.whole_state       ? 0
-         : b->mesh.divided_weights ? 3
-                                   : 1},
+        {"zero", pp_mesh_zero(&a->mesh), pp_mesh_zero(&b->mesh)},
         {"resident", a->mesh.resident, b->mesh.resident},
     };
     const char *types[] = {a->model.dtype ? a->model.dtype : "",

@@ -76,10 +76,7 @@ static bool has_mesh(const void *plan, char text[TOOL_CHOICE])
 static bool has_zero(const void *plan, char text[TOOL_CHOICE])
 {
     const struct pp_mesh *x = &((const struct split_job *)plan)->p.mesh;
-    snprintf(text, TOOL_CHOICE, "zero %d",
-             x->divided_weights ? 3
-             : x->whole_state   ? 0
-                                : 1);
+    snprintf(text, TOOL_CHOICE, "zero %d", pp_mesh_zero(x));
     return pp_mesh_replicas(x) > 1;
 }
 

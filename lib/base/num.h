@@ -74,6 +74,12 @@ static inline size_t pp_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Returns the quotient, rounded up. b is not 0. */
+static inline size_t pp_divide_up(size_t a, size_t b)
+{
+    return a / b + (a % b > 0);
+}
+
 /* Returns n rounded up to a multiple of align. align is not 0. */
 static inline size_t pp_round_up(size_t n, size_t align)
 {

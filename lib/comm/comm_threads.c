@@ -385,11 +385,6 @@ static size_t at_least_one(int n)
 /* The bytes of a world's struct, of a rank and of a channel. */
 enum { ALIGNMENT = _Alignof(struct pp_thread_channel) };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static size_t bytes_of_rank(void)
 {
     return sizeof(struct thread_comm) + sizeof(struct brought) +
@@ -407,16 +402,16 @@ static size_t bytes_of_channel(struct pp_comm_capacity capacity)
 int pp_comm_world_bytes(int size, struct pp_comm_capacity capacity,
                         size_t n_channels, size_t *bytes, struct pp_err *err)
 {
-    size_t of_channels, of_rest = aligned(sizeof(struct pp_comm_world)) +
-                                  (size_t)size * bytes_of_rank() +
-                                  2 * sizeof(size_t);
+    size_t of_channels,
+        of_rest = pp_round_up(sizeof(struct pp_comm_world), ALIGNMENT) +
+                  (size_t)size * bytes_of_rank() + 2 * sizeof(size_t);
     if (n_channels > UINT32_MAX)
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "out of memory: %zu channels of %d ranks", n_channels,
                        size);
     if (pp_mul(n_channels, bytes_of_channel(capacity), &of_channels, err))
         return -1;
-    *bytes = aligned(of_rest + of_channels);
+    *bytes = pp_round_up(of_rest + of_channels, ALIGNMENT);
     return 0;
 }
 
@@ -434,7 +429,7 @@ static void place_arrays(struct pp_comm_world *w,
                          struct pp_comm_capacity capacity)
 {
     size_t size = (size_t)w->size, n = w->n_channels;
-    char *at = (char *)w + aligned(sizeof *w);
+    char *at = (char *)w + pp_round_up(sizeof *w, ALIGNMENT);
     w->n_sends = n * at_least_one(capacity.depth);
     w->n_receives = n * at_least_one(capacity.receives);
     w->channels = take(&at, n * sizeof *w->channels);

@@ -187,7 +187,7 @@ int pp_trainer_check_order(const struct pp_trainer *t,
 static int check_mesh(const struct pp_trainer *t, const struct pp_mesh *x,
                       struct pp_err *err)
 {
-    int zero = x->divided_weights ? 3 : x->whole_state ? 0 : 1;
+    int zero = pp_mesh_zero(x);
     char value[2] = "0";
     if (x->cp > 1 && !t->cp_exchanges)
         return pp_fail_setting(err, PP_EXIT_INPUT, "cp", "1",

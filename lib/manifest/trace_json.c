@@ -64,7 +64,6 @@ static void make_places(struct reader *r)
             r->places[k][i] = (struct place){row->actions[i], i};
             /* A start of -1 means that the action is not read yet. */
             rank->spans[i] = (struct pp_span){row->actions[i], -1, -1};
-            r->sim->n_messages += pp_is_send(row->actions[i].op);
         }
         qsort(r->places[k], row->n, sizeof **r->places, compare_places);
     }
@@ -134,7 +133,7 @@ static int read_action(const struct pp_value *at, struct pp_action *a)
     if (pp_action_parse(text, strlen(text), a, err))
         return err->code == PP_EXIT_INPUT ? pp_value_fail_at(&name) : -1;
     pp_value_find(at, "args", &args);
-    if (!pp_is_send(a->op) && !pp_is_recv(a->op))
+    if (!pp_is_message(a->op))
         return 0;
     if (pp_value_member(&args, "peer", &peer) ||
         pp_value_int(&peer, 0, INT32_MAX, &v))
@@ -368,7 +367,7 @@ static int read_kept(const struct reader *r, const struct pp_value *at,
         return -1;
     *row = (int)pid - 1;
     a->overlap = overlap == 1;
-    return pp_has_stage(a->op) && !pp_is_send(a->op) && !pp_is_recv(a->op);
+    return pp_has_stage(a->op) && !pp_is_message(a->op);
 }
 
 /* Reads a number of otherData, or 0 if the trace does not have it. */

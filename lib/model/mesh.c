@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/num.h"
 #include "model/inventory.h"
 #include "model/parts.h"
 #include "model/vision.h"
@@ -452,11 +453,6 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     return check_seq_len(x, seq_len, err);
 }
 
-static uint64_t divide_up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b > 0);
-}
-
 /* Only the tensors of models that pprun trains are all known. */
 static void set_owned(struct pp_held *held, const struct pp_mesh *x,
                       const struct pp_model *m, struct pp_unit_id u)
@@ -484,9 +480,9 @@ static struct pp_held table_held(const struct pp_mesh *x,
     uint64_t divided = row->costs.params - row->whole - row->experts;
     uint64_t tp = (uint64_t)x->tp, expert_tp = x->experts_over_tp ? 1 : tp;
     struct pp_held held = {
-        .all = {.dense = row->whole + divide_up(divided, tp),
+        .all = {.dense = row->whole + pp_divide_up(divided, tp),
                 .experts =
-                    divide_up(row->experts, (uint64_t)x->ep * expert_tp)}};
+                    pp_divide_up(row->experts, (uint64_t)x->ep * expert_tp)}};
     if (pp_unit_role(m, u) == PP_ROLE_TRAINED)
         held.trained = held.all;
     return held;
@@ -508,7 +504,7 @@ static void add_group(struct pp_elements *held, const struct pp_mesh *x,
         held->dense += w->n_parts && w->n_parts < tp
                            ? w->rows * row / w->n_parts
                        : in_layer ? w->rows * row / tp
-                                  : divide_up(w->rows, tp) * row;
+                                  : pp_divide_up(w->rows, tp) * row;
         break;
     case PP_SHARE_EXPERTS:
         held->experts += w->rows * row / (ep * expert_tp);
@@ -540,7 +536,7 @@ struct pp_held pp_mesh_held_evenly(const struct pp_mesh *x,
     }
     /* A layer for multi-token prediction has a copy of the embedding. */
     if (pp_unit_is_mtp(m, u)) {
-        uint64_t copy = divide_up(m->vocab, (uint64_t)x->tp) * m->hidden;
+        uint64_t copy = pp_divide_up(m->vocab, (uint64_t)x->tp) * m->hidden;
         held.all.dense += copy;
         held.trained.dense += pp_unit_role(m, u) == PP_ROLE_TRAINED ? copy : 0;
     }

@@ -197,6 +197,12 @@ static inline size_t pp_mesh_routers(const struct pp_mesh *x)
     return (size_t)x->cp * (size_t)(x->experts_over_tp ? x->tp : 1);
 }
 
+/* Returns the stage of ZeRO: 0, 1, or 3. */
+static inline int pp_mesh_zero(const struct pp_mesh *x)
+{
+    return x->divided_weights ? 3 : x->whole_state ? 0 : 1;
+}
+
 /* Returns the ranks that divide the optimizer's state of dense weights. */
 static inline size_t pp_mesh_owners(const struct pp_mesh *x)
 {

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "kernel_sizes.h"
+#include "base/num.h"
 #include "model/edge.h"
 #include "model/lora.h"
 #include "model/parts.h"
@@ -28,11 +29,6 @@ static size_t times(size_t a, size_t b)
 static size_t plus(size_t a, size_t b)
 {
     return a + b > LARGEST ? LARGEST : a + b; /* neither is above LARGEST */
-}
-
-static size_t quotient_up(size_t a, size_t b)
-{
-    return a / b + (a % b > 0);
 }
 
 /* --- backends --- */
@@ -198,7 +194,7 @@ static void add_head_scratch(const struct pp_shard *s,
      * of a generator, in the order of the rows. */
     bool apart = m->n_mtp || m->generator;
     w->token += (double)(apart ? m->hidden * b->element_bytes : 0);
-    w->rows = quotient_up(pp_head_block_rows(b, outputs), tp);
+    w->rows = pp_divide_up(pp_head_block_rows(b, outputs), tp);
     w->row = times(tp, plus(outputs, 2 * m->hidden) * b->element_bytes);
 }
 
@@ -346,7 +342,7 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 {
     /* Keys and values, also of the context, and their gradients. What ranks
      * gather has room for the rows of a slice already. */
-    size_t before = quotient_up(context, (size_t)pp_mesh_sharers(x));
+    size_t before = pp_divide_up(context, (size_t)pp_mesh_sharers(x));
     return x->cp > 1 ? 3 * (size_t)x->cp * before
            : context ? 2 * (before + rows)
                      : 0;
@@ -415,7 +411,7 @@ size_t pp_rank_rows(const struct pp_mesh *x, const struct pp_backend *b,
                     size_t tokens)
 {
     size_t ranks = (size_t)pp_mesh_sharers(x);
-    return pp_saved_rows(b->is_host, quotient_up(tokens, ranks));
+    return pp_saved_rows(b->is_host, pp_divide_up(tokens, ranks));
 }
 
 size_t pp_bytes_of_rows(double rate, size_t rows)
@@ -470,8 +466,8 @@ static size_t owned(const struct pp_mesh *x, struct pp_elements held,
     size_t alike = shared ? (size_t)x->dp * (size_t)x->cp : 1;
     size_t sharers = alike * (shared && x->experts_over_tp ? (size_t)x->tp : 1);
     size_t experts =
-        quotient_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
-    uint64_t each = quotient_up(held.dense, alike) + experts;
+        pp_divide_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
+    uint64_t each = pp_divide_up(held.dense, alike) + experts;
     return padded(shared && held.owned ? held.owned : each, p);
 }
 

@@ -79,15 +79,6 @@ static int emit_usual(struct pp_split_run *run, struct pp_err *err)
     }
 }
 
-static bool has_halves(const struct pp_schedule *s)
-{
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].op == PP_I)
-                return true;
-    return false;
-}
-
 /* A stage that recomputes keys and values keeps none for later slices. */
 static int check_slices(const struct pp_split_run *run, struct pp_err *err)
 {
@@ -148,7 +139,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
             : emit_usual(run, err))
         return -1;
     run->simulated = true;
-    run->halves = has_halves(&run->order);
+    run->halves = pp_schedule_count(&run->order, 1u << PP_I) > 0;
     return pp_makespan_init(&run->makespan, &run->order, err);
 }
 

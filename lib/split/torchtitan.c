@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
+
 void pp_torchtitan_fqn(struct pp_unit_id u, enum pp_torchtitan_names names,
                        char buf[PP_FQN_TEXT])
 {
@@ -44,11 +46,6 @@ bool pp_torchtitan_by_fqn(const struct pp_model *m, const char *fqn,
     return false;
 }
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return a / b + (a % b > 0);
-}
-
 /* Returns true if n stages can be scheduled and split. */
 static bool works(const struct pp_torchtitan *t, size_t effective, size_t n)
 {
@@ -70,8 +67,8 @@ static void list_values(const struct pp_torchtitan *t, size_t effective,
     snprintf(buf, bytes, "none");
     for (size_t stages = most - most % t->n_ranks; stages > 0;
          stages -= t->n_ranks) {
-        size_t from = divide_up(effective, stages);
-        size_t to = stages > 1 ? divide_up(effective, stages - 1) - 1 : 0;
+        size_t from = pp_divide_up(effective, stages);
+        size_t to = stages > 1 ? pp_divide_up(effective, stages - 1) - 1 : 0;
         if (!works(t, effective, stages) || (stages > 1 && to < from))
             continue;
         if (n + 80 > bytes) {
@@ -97,10 +94,10 @@ int pp_torchtitan_stages(const struct pp_torchtitan *t, size_t max_stages,
     if (t->layers_per_stage == 0)
         return 0;
     size_t effective = t->n_layers + t->input_weight + t->output_weight;
-    size_t n = divide_up(effective, t->layers_per_stage);
+    size_t n = pp_divide_up(effective, t->layers_per_stage);
     size_t exact = n;
     if (t->round == PP_ROUND_UP)
-        n = divide_up(n, t->n_ranks) * t->n_ranks;
+        n = pp_divide_up(n, t->n_ranks) * t->n_ranks;
     else if (t->round == PP_ROUND_DOWN)
         n -= n % t->n_ranks;
     *n_stages = n;

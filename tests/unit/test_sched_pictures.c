@@ -167,7 +167,8 @@ static void test_cells(const struct shape *h)
             cells++;
         }
     struct box more;
-    is_int((long long)cells, (long long)pp_schedule_n_compute(&s.f.s),
+    is_int((long long)cells,
+           (long long)pp_schedule_count(&s.f.s, PP_COMPUTE_OPS),
            "every action has a cell");
     ok(at && !next_box(at, &more), "there are no other cells");
     is_int((long long)wrong, 0, "each cell is to scale");
@@ -186,7 +187,8 @@ static void test_many(void)
     if (!ok(build(&s, &big), "a large picture is planned"))
         goto out;
     char *svg = draw(&s, 0);
-    long long cells = 0, n = (long long)pp_schedule_n_compute(&s.f.s);
+    long long cells = 0,
+              n = (long long)pp_schedule_count(&s.f.s, PP_COMPUTE_OPS);
     struct box b;
     for (const char *at = svg; (at = next_box(at, &b));)
         cells++;
@@ -224,7 +226,8 @@ static void test_messages(const struct shape *h, int depth)
            (pp_messages_find(&s.f.s, s.sim.rows, &s.costs, depth, &s.messages),
             true),
        "%s: messages at depth %d", h->kind, depth);
-    is_int((long long)s.messages.n, (long long)s.sim.n_messages,
+    is_int((long long)s.messages.n,
+           (long long)pp_schedule_count(&s.f.s, PP_SEND_OPS),
            "as many messages as simulated");
     double slack = 1e-9 * s.sim.makespan;
     for (size_t i = 0; i < s.messages.n; i++) {

@@ -92,7 +92,7 @@ int main(int argc, char **argv)
             print_spent("all", t.start);
         if (t.bench)
             printf("  %zu actions, %zu of them compute\n", n,
-                   planned ? pp_schedule_n_compute(&f.s) : 0);
+                   planned ? pp_schedule_count(&f.s, PP_COMPUTE_OPS) : 0);
         else
             ok(planned && sim.makespan >= b.makespan * (1 - 1e-12) &&
                    sim.makespan < 1.2 * b.makespan,

@@ -131,11 +131,6 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     return 0;
 }
 
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Gives the last sequence the ranks of sequence i of a bin. */
 static void copy_range(struct set_builder *b, const struct pp_bin *bin,
                        uint32_t i)
@@ -188,7 +183,7 @@ static void finish_set(struct set_builder *b)
     p->n_inputs = p->n_sequences;
     p->max_rank_tokens = p->cp ? pp_packed_most_rank_tokens(p) : 0;
     p->capacity = pp_packed_room(p, (int)p->cp);
-    p->capacity = larger(p->capacity, p->max_tokens);
+    pp_raise(&p->capacity, p->max_tokens);
 }
 
 static void copy_columns(const struct sequence_columns *to,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "model/lora.h"
 #include "model/parts.h"
 #include "model/vision.h"
@@ -150,18 +151,13 @@ static int check_float(const struct pp_tensor *t, struct pp_err *err)
                          "'%s' is not of dtype F64, F32, F16 or BF16", t->name);
 }
 
-static uint64_t blocks_of(uint64_t n, uint64_t size)
-{
-    return n / size + (n % size > 0);
-}
-
 static int check_fp8(const struct pp_tensor_info *p, const struct pp_stored *x,
                      const struct pp_tensor *expected, struct pp_err *err)
 {
     const struct pp_tensor *values = x->values;
     struct pp_tensor grid = {.n_dims = 2};
     for (int i = 0; i < 2; i++)
-        grid.dims[i] = blocks_of(expected->dims[i], FP8_BLOCK);
+        grid.dims[i] = pp_divide_up(expected->dims[i], FP8_BLOCK);
     if (p->n_dims != 2 || p->stack || p->transposed)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s' is of dtype F8_E4M3, but only matrices may be",

@@ -173,15 +173,6 @@ static int collect_pass(const struct pp_rank *r, const struct pp_record *record,
     return rc;
 }
 
-static size_t n_messages(const struct pp_schedule *s)
-{
-    size_t n = 0;
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            n += pp_is_send(s->rows[r].actions[i].op);
-    return n;
-}
-
 int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
                     int skip, struct pp_profile *p, struct pp_err *err)
 {
@@ -189,7 +180,8 @@ int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
     static const double share[] = {1, 0};
     size_t passes = (size_t)record->n_steps * (size_t)record->n_passes, n = 0;
     struct pp_fit_point *points =
-        calloc(passes * n_messages(record->schedule) + 1, sizeof *points);
+        calloc(passes * pp_schedule_count(record->schedule, PP_SEND_OPS) + 1,
+               sizeof *points);
     int rc = points ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int k = skip; k < record->n_steps && !rc; k++)
         for (int pass = 0; pass < record->n_passes && !rc; pass++)

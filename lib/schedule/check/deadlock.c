@@ -160,7 +160,7 @@ static void fold_cycle(struct cycle_search *s, uint32_t *at)
         size_t i = (start + 1 + n) % s->n_best;
         uint32_t x = s->best[i];
         struct pp_action a = action_of(s->e, x);
-        if (!pp_is_send(a.op) && !pp_is_recv(a.op))
+        if (!pp_is_message(a.op))
             printed = x;
         if (row_of(s->e, x) == row_of(s->e, s->best_on[i]))
             continue;

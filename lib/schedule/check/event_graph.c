@@ -166,7 +166,7 @@ void pp_events_waits(const struct pp_events *e, int row, size_t x,
     const struct pp_action *a =
         &e->schedule->rows[row].actions[x - e->base[row]];
     struct action_waits w = {e, *a, visit, ctx};
-    if (pp_is_send(a->op) || pp_is_recv(a->op)) {
+    if (pp_is_message(a->op)) {
         message_waits(e, x, *a, &w);
     } else if (pp_is_compute(a->op) && e->streams != PP_STREAM_PROGRAM) {
         pp_deps(e->schedule->graph, *a, visit_receive, &w);

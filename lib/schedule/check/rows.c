@@ -374,7 +374,7 @@ static int check_action(struct row_check *c)
         return -1;
     if (pp_is_compute(op))
         return check_compute(c);
-    if (pp_is_send(op) || pp_is_recv(op))
+    if (pp_is_message(op))
         return check_message(c);
     if (pp_is_copy(op))
         return check_copy(c);
@@ -513,7 +513,7 @@ static int check_synced(const struct row_check *c)
  * entries. */
 static int check_enough(const struct row_check *c)
 {
-    size_t n = pp_schedule_n_compute(c->s), first = 0;
+    size_t n = pp_schedule_count(c->s, PP_COMPUTE_OPS), first = 0;
     size_t per_stage = c->cells.n_microbatches * c->cells.n_slices;
     if (c->cells.n_cells / (size_t)c->g->n_copies <= n)
         return 0;

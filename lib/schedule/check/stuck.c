@@ -100,7 +100,7 @@ static bool find_wait(const struct run *x, int row, struct pp_wait *wait)
         k.a = list->actions[i];
         if (i > at && !list->actions[at].overlap)
             break;
-        if (pp_is_send(k.a.op) || pp_is_recv(k.a.op))
+        if (pp_is_message(k.a.op))
             seek_message(&k);
         else if (pp_is_compute(k.a.op))
             (void)pp_deps(x->schedule->graph, k.a, seek_dep, &k);

@@ -331,7 +331,8 @@ static void draw_figures(struct picture *p)
         p->f,
         "makespan %s%s%s, bubble %.1f%%, at most %.10g slot%s, %zu messages\n",
         makespan, p->draw.unit ? " " : "", p->draw.unit ? p->draw.unit : "",
-        100 * p->sim->bubble, slots, slots == 1 ? "" : "s", p->sim->n_messages);
+        100 * p->sim->bubble, slots, slots == 1 ? "" : "s",
+        pp_schedule_count(p->s, PP_SEND_OPS));
 }
 
 /* Measures the shortest compute action that takes time, and the mean forward.

@@ -229,6 +229,7 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
     const char *unit = g->o->unit ? g->o->unit : "";
     char makespan[PP_AXIS_TEXT], bound[PP_AXIS_TEXT], peak[48], text[280];
     double most = 0;
+    size_t n_messages = pp_schedule_count(p->schedule, PP_SEND_OPS);
     int n;
     pp_axis_format(p->sim->makespan, makespan);
     n = snprintf(text, sizeof text, "makespan %s%s%s, bubble %.1f%%", makespan,
@@ -239,9 +240,8 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
     if (p->memory)
         n += snprintf(text + n, sizeof text - (size_t)n, ", peak %s", peak);
     n += snprintf(text + n, sizeof text - (size_t)n,
-                  ", %zu message%s, channel depth %d", p->sim->n_messages,
-                  p->sim->n_messages == 1 ? "" : "s",
-                  p->schedule->channel_depth);
+                  ", %zu message%s, channel depth %d", n_messages,
+                  n_messages == 1 ? "" : "s", p->schedule->channel_depth);
     pp_axis_format(p->bound, bound);
     if (p->bound > 0)
         snprintf(text + n, sizeof text - (size_t)n, ", lower bound %s%s%s",

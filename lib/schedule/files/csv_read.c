@@ -34,7 +34,7 @@ static int read_cell(struct pp_import *c, int row, const char *text, size_t n,
         if (!is_torch(a))
             return pp_fail(err, PP_EXIT_INPUT,
                            "'%.*s' is not an action of PyTorch", shown, text);
-        c->messages |= pp_is_send(a.op) || pp_is_recv(a.op);
+        c->messages |= pp_is_message(a.op);
         c->sharding |=
             a.op == PP_UNSHARD || a.op == PP_RESHARD || a.op == PP_REDUCE_GRAD;
     }

@@ -42,7 +42,7 @@ void pp_import_add_places(struct pp_import *c, int row, size_t n)
 static int find_owners(struct pp_import *c, int **owners, int *n_stages,
                        struct pp_err *err)
 {
-    size_t most = pp_schedule_n_compute(&c->schedule);
+    size_t most = pp_schedule_count(&c->schedule, PP_COMPUTE_OPS);
     int *row_of = pp_arena_alloc(&c->arena, most, sizeof *row_of);
     for (size_t i = 0; i < most; i++)
         row_of[i] = -1;

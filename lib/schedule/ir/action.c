@@ -41,7 +41,7 @@ size_t pp_action_format(struct pp_action a, bool with_peer, char *buf)
         ADD("%d", a.microbatch);
     if (pp_has_microbatch(op) && a.slice)
         ADD(".%d", a.slice);
-    if (with_peer && (pp_is_send(op) || pp_is_recv(op)))
+    if (with_peer && (pp_is_message(op)))
         ADD("%c%d", pp_is_send(op) ? '>' : '<', a.peer);
 #undef ADD
     return (size_t)(p - buf);

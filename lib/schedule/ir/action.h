@@ -37,6 +37,12 @@ enum pp_op {
                schedule that is checked or run never contains it */
 };
 
+/* Bits 1 << op. */
+enum {
+    PP_COMPUTE_OPS = 1 << PP_F | 1 << PP_B | 1 << PP_I | 1 << PP_W,
+    PP_SEND_OPS = 1 << PP_SEND_F | 1 << PP_SEND_B
+};
+
 struct pp_action {
     int32_t stage;      /* -1 for SYNC_COPIES and SYNC_TIED */
     int32_t microbatch; /* -1 if the op has none (pp_has_microbatch) */
@@ -59,6 +65,11 @@ static inline bool pp_is_send(enum pp_op op)
 static inline bool pp_is_recv(enum pp_op op)
 {
     return op == PP_RECV_F || op == PP_RECV_B;
+}
+
+static inline bool pp_is_message(enum pp_op op)
+{
+    return pp_is_send(op) || pp_is_recv(op);
 }
 
 /* Returns true for the ops that move bytes between the ranks of a row. */

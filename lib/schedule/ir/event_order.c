@@ -42,8 +42,7 @@ static size_t stopped_at(const struct pp_row *list, int32_t ops)
 {
     size_t i = 0;
     for (; i < list->n; i++)
-        if (!pp_is_send(list->actions[i].op) &&
-            !pp_is_recv(list->actions[i].op) &&
+        if (!pp_is_message(list->actions[i].op) &&
             !pp_is_copy(list->actions[i].op) && ops-- == 0)
             break;
     return i;
@@ -151,7 +150,7 @@ static void sort_events(const struct timing *t, size_t n,
 static void set_least(struct order_times *t, const struct pp_schedule *s)
 {
     double sum = 0;
-    size_t n = pp_schedule_n_compute(s);
+    size_t n = pp_schedule_count(s, PP_COMPUTE_OPS);
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
             if (pp_is_compute(s->rows[r].actions[i].op))
@@ -173,7 +172,7 @@ static size_t list_timings(const struct pp_schedule *s,
             if (pp_is_compute(a->op))
                 timings[n++] = (struct timing){
                     *a, p->start[first], p->start[last] + p->ops->time[last]};
-            op += !pp_is_send(a->op) && !pp_is_recv(a->op);
+            op += !pp_is_message(a->op);
         }
     return n;
 }
@@ -181,7 +180,8 @@ static size_t list_timings(const struct pp_schedule *s,
 static void order_events(const struct pp_schedule *s, const struct pp_paths *p,
                          bool units, struct pp_event_order *o)
 {
-    struct timing *t = pp_calloc(pp_schedule_n_compute(s) + 1, sizeof *t);
+    struct timing *t =
+        pp_calloc(pp_schedule_count(s, PP_COMPUTE_OPS) + 1, sizeof *t);
     size_t n = list_timings(s, p, t);
     if (!units)
         rank_times(t, n);

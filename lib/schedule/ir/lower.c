@@ -93,7 +93,7 @@ static void add_reductions(struct pp_schedule *to, const struct pp_row *from,
 {
     for (size_t i = 0; i < from->n; i++) {
         struct pp_action next = from->actions[i];
-        bool message = pp_is_send(next.op) || pp_is_recv(next.op);
+        bool message = pp_is_message(next.op);
         if (!message)
             add_due(to, row, due);
         pp_schedule_add(to, row, next);
@@ -219,7 +219,7 @@ int pp_lower(struct pp_schedule *s, struct pp_err *err)
 
 static bool is_passed(struct pp_action a)
 {
-    return pp_is_send(a.op) || pp_is_recv(a.op) || !pp_has_stage(a.op);
+    return pp_is_message(a.op) || !pp_has_stage(a.op);
 }
 
 int pp_lower_again(struct pp_schedule *s, const struct pp_costs *costs,

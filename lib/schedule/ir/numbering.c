@@ -105,7 +105,7 @@ static void count_messages(struct pp_fifo *f, const struct pp_schedule *s)
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
-            if (!pp_is_send(a.op) && !pp_is_recv(a.op))
+            if (!pp_is_message(a.op))
                 continue;
             size_t channel = channel_of_message(f, a, r);
             f->channel[n++] = (uint32_t)channel;

@@ -268,8 +268,7 @@ static int read_copy(struct reading *r, struct pp_action a)
 /* Reports if an action is an operation. */
 static bool is_op(const struct reading *r, struct pp_action a)
 {
-    return r->waits != PP_OPS_INPUTS ||
-           (!pp_is_send(a.op) && !pp_is_recv(a.op));
+    return r->waits != PP_OPS_INPUTS || (!pp_is_message(a.op));
 }
 
 static int read_row(struct reading *r)
@@ -285,9 +284,9 @@ static int read_row(struct reading *r)
             continue;
         int rc = pp_is_compute(a->op)
                      ? read_compute(r, a, pp_is_second_of_pair(list, i))
-                 : pp_is_send(a->op) || pp_is_recv(a->op) ? read_message(r, *a)
-                 : r->copies && pp_is_copy(a->op)         ? read_copy(r, *a)
-                                                          : read_sync(r, *a);
+                 : pp_is_message(a->op)           ? read_message(r, *a)
+                 : r->copies && pp_is_copy(a->op) ? read_copy(r, *a)
+                                                  : read_sync(r, *a);
         if (rc)
             return -1;
         if (!runs_aside(r, a->op))

@@ -20,8 +20,7 @@ void pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
 size_t pp_posted_at(const struct pp_row *row, size_t recv)
 {
     size_t at = recv;
-    while (at > 0 && (pp_is_send(row->actions[at - 1].op) ||
-                      pp_is_recv(row->actions[at - 1].op)))
+    while (at > 0 && (pp_is_message(row->actions[at - 1].op)))
         at--;
     if (at == 0 || !pp_is_compute(row->actions[at - 1].op))
         return recv;
@@ -81,7 +80,7 @@ char *pp_schedule_format_row(const struct pp_schedule *s, int row)
     *p = '\0';
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
-        bool message = pp_is_send(a.op) || pp_is_recv(a.op);
+        bool message = pp_is_message(a.op);
         bool second = pp_is_second_of_pair(list, i);
         int one;
         if (i > 0)
@@ -99,8 +98,7 @@ char *pp_schedule_format_row(const struct pp_schedule *s, int row)
 static void imply_peer(const struct pp_graph *g, struct pp_action *a)
 {
     int one;
-    if ((pp_is_send(a->op) || pp_is_recv(a->op)) && a->peer < 0 &&
-        possible_peers(g, *a, &one) == 1)
+    if (pp_is_message(a->op) && a->peer < 0 && possible_peers(g, *a, &one) == 1)
         a->peer = one;
 }
 
@@ -158,32 +156,23 @@ int pp_schedule_parse_row(struct pp_schedule *s, int row, const char *text,
     return 0;
 }
 
-size_t pp_schedule_n_compute(const struct pp_schedule *s)
+size_t pp_schedule_count(const struct pp_schedule *s, unsigned ops)
 {
     size_t n = 0;
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
-            n += pp_is_compute(s->rows[r].actions[i].op);
+            n += ops >> s->rows[r].actions[i].op & 1;
     return n;
-}
-
-static bool has_op(const struct pp_schedule *s, unsigned ops)
-{
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            if (ops & 1u << s->rows[r].actions[i].op)
-                return true;
-    return false;
 }
 
 bool pp_schedule_reduces(const struct pp_schedule *s)
 {
-    return has_op(s, 1u << PP_REDUCE_GRAD);
+    return pp_schedule_count(s, 1u << PP_REDUCE_GRAD) > 0;
 }
 
 bool pp_schedule_copies(const struct pp_schedule *s)
 {
-    return has_op(s, 1u << PP_OFFLOAD | 1u << PP_RELOAD);
+    return pp_schedule_count(s, 1u << PP_OFFLOAD | 1u << PP_RELOAD) > 0;
 }
 
 bool pp_schedule_is_canonical(const struct pp_schedule *s)

@@ -66,8 +66,8 @@ int pp_schedule_parse_cell(struct pp_schedule *s, int row, const char *text,
 /* Fills each missing peer if only one stage is possible. */
 void pp_schedule_imply_peers(struct pp_schedule *s);
 
-/* Returns the number of compute actions. */
-size_t pp_schedule_n_compute(const struct pp_schedule *s);
+/* Returns the number of actions whose ops are among these bits, 1 << op. */
+size_t pp_schedule_count(const struct pp_schedule *s, unsigned ops);
 
 /* Returns true if weight gradients run in canonical order: per stage by
  * ascending microbatch, and by descending slice within a microbatch. All such

@@ -119,15 +119,6 @@ static void add_row(struct weights_of_row *w)
     give_up_used(w);
 }
 
-static bool has_unshard(const struct pp_schedule *s)
-{
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].op == PP_UNSHARD)
-                return true;
-    return false;
-}
-
 void pp_schedule_drop_sharding(struct pp_schedule *s)
 {
     for (int r = 0; r < s->graph->n_rows; r++) {
@@ -153,7 +144,7 @@ void pp_lower_sharding(struct pp_schedule *s)
 {
     const struct pp_graph *g = s->graph;
     struct pp_schedule woven = {0};
-    if (!g->resident || has_unshard(s))
+    if (!g->resident || pp_schedule_count(s, 1u << PP_UNSHARD) > 0)
         return;
     struct weights_of_row w = {
         .to = &woven,

@@ -59,8 +59,7 @@ static void find_places(const struct pp_schedule *s, int32_t *piece)
 {
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
-            if (!pp_is_send(s->rows[r].actions[i].op) &&
-                !pp_is_recv(s->rows[r].actions[i].op))
+            if (!pp_is_message(s->rows[r].actions[i].op))
                 *piece++ = (int32_t)i;
 }
 

@@ -58,7 +58,7 @@ static void fill_row(struct pp_sim_row *row, const struct pp_row *list,
     double clock = 0;
     for (; row->n < list->n; row->n++) {
         struct pp_action a = list->actions[row->n];
-        bool message = pp_is_send(a.op) || pp_is_recv(a.op);
+        bool message = pp_is_message(a.op);
         if (message && unbounded) {
             row->spans[row->n] = (struct pp_span){a, clock, clock};
             continue;
@@ -83,8 +83,6 @@ static void init_sim(struct pp_sim *sim, const struct pp_schedule *s)
     for (int r = 0; r < sim->n_rows; r++) {
         const struct pp_row *list = &s->rows[r];
         sim->rows[r].spans = pp_calloc(list->n + 1, sizeof(struct pp_span));
-        for (size_t i = 0; i < list->n; i++)
-            sim->n_messages += pp_is_send(list->actions[i].op);
     }
 }
 

@@ -47,7 +47,6 @@ struct pp_sim {
     double makespan;         /* last end; the first start is 0 */
     double bubble;           /* 1 - busy / (n_rows * makespan) */
     double span;             /* largest (last end - first start) of a row */
-    size_t n_messages;
 };
 
 /* Plays s at the given channel depth (INT_MAX: unbounded), as a run does. The

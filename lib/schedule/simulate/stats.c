@@ -107,15 +107,6 @@ static void set_times(const struct pp_schedule *s,
     m->waits = wait_begins(s, rows, m);
 }
 
-static size_t count_sends(const struct pp_schedule *s)
-{
-    size_t n = 0;
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++)
-            n += pp_is_send(s->rows[r].actions[i].op);
-    return n;
-}
-
 void pp_messages_find(const struct pp_schedule *s,
                       const struct pp_sim_row *rows,
                       const struct pp_costs *costs, int depth,
@@ -124,7 +115,7 @@ void pp_messages_find(const struct pp_schedule *s,
     struct places p = {0};
     const struct pp_graph *g = s->graph;
     *m = (struct pp_messages){0};
-    m->at = pp_calloc(count_sends(s) + 1, sizeof *m->at);
+    m->at = pp_calloc(pp_schedule_count(s, PP_SEND_OPS) + 1, sizeof *m->at);
     init_places(&p, s);
     for (int r = 0; r < g->n_rows; r++)
         note_row(&p, &s->rows[r]);
