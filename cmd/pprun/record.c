@@ -26,19 +26,8 @@ static int profile_steps(const struct pp_job *j)
     return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
 }
 
-/* Reports whether a unit that runs has no gradients. */
-static bool has_frozen(const struct pp_model *m)
-{
-    for (size_t i = 0; i < pp_model_n_units(m); i++) {
-        struct pp_unit_id u = pp_model_unit(m, i);
-        if (pp_unit_role(m, u) != PP_ROLE_TRAINED && pp_unit_runs(m, u))
-            return true;
-    }
-    return false;
-}
-
-/* Refuses recomputation, and units without gradients. A profile has plain times
- * of all; ppsplit adds the cost of recomputation to them. */
+/* Refuses recomputation. A profile has plain times; ppsplit adds the cost of
+ * recomputation to them. */
 static int check_plain(const struct runner *p)
 {
     const struct pp_job *j = &p->job;
@@ -48,10 +37,6 @@ static int check_plain(const struct runner *p)
                            "--profile: stage %d recomputes: make the plan with "
                            "ppsplit --recompute none",
                            s);
-    if (has_frozen(j->model))
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "--profile: some units are frozen: make the plan "
-                       "without ppsplit --freeze");
     return 0;
 }
 

@@ -31,6 +31,58 @@ static void share_seconds(const struct split_job *j, struct pp_unit_id unit,
             pp_vision_scale(&j->p.request.shard, unit.component, parts[k]);
         else
             divide(parts[k], pp_mesh_sharers(&j->p.mesh));
+    s->once /= pp_mesh_sharers(&j->p.mesh);
+}
+
+/* The operations of F and W over those of a unit's own products: more in F with
+ * adapters, and far less in W. */
+struct adapted {
+    double forward, weight;
+};
+
+/* Returns them if W lacks that share of the operations of F. Of trained
+ * products W does what F does, and a gradient. */
+static struct adapted adapted_of(double frozen)
+{
+    double forward = 2 / (1 + frozen);
+    return frozen > 0 ? (struct adapted){forward, (1 - frozen) * forward}
+                      : (struct adapted){1, 1};
+}
+
+/* Turns the seconds of unit i, which a file has at place `at`, into seconds
+ * with the adapters of the plan. Fails if the plan needs a gradient that the
+ * run did not make. */
+static int adapt_seconds(struct split_job *j, size_t i, size_t at,
+                         struct pp_unit_seconds *s)
+{
+    const struct pp_shard all = pp_shard_whole(&j->p.model);
+    const struct pp_unit_id u = pp_model_unit(&j->p.model, i);
+    enum pp_role role = pp_unit_role(&j->p.model, u);
+    struct pp_flops f = pp_unit_fwd_flops(&all, u);
+    double frozen = f.per_token > 0 ? f.frozen / f.per_token : 0;
+    const char *lacks = NULL;
+    if (s->no_weight && role == PP_ROLE_TRAINED)
+        lacks = "weight";
+    else if (s->no_input && role != PP_ROLE_FORWARD)
+        lacks = "input";
+    if (lacks)
+        return pp_fail(
+            &j->p.t.err, PP_EXIT_INPUT,
+            "%s: /units/%zu/%s: '%s' was frozen in the run; the plan "
+            "needs this gradient",
+            j->o.costs_file, at, lacks, s->fqn);
+    if (s->frozen > 0 && !(frozen > 0) && role == PP_ROLE_TRAINED)
+        return pp_fail(
+            &j->p.t.err, PP_EXIT_INPUT,
+            "%s: /units/%zu/weight: '%s' had adapters in the run, and "
+            "only they were trained; the plan trains all of it",
+            j->o.costs_file, at, s->fqn);
+    const struct adapted run = adapted_of(s->frozen), plan = adapted_of(frozen);
+    s->fwd[0] *= plan.forward / run.forward;
+    s->input[0] *= plan.forward / run.forward;
+    s->weight[0] *= plan.weight / run.weight;
+    s->frozen = 0;
+    return 0;
 }
 
 /* Reports whether a row of a table is for a unit. */
@@ -90,6 +142,8 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
             return pp_fail(err, PP_EXIT_INPUT, "%s: /units: '%s' is missing",
                            j->o.costs_file, name);
         units[i] = p->units[at];
+        if (adapt_seconds(j, i, at, &units[i]))
+            return -1;
         share_seconds(j, pp_model_unit(&j->p.model, i), &units[i]);
     }
     return 0;

@@ -49,11 +49,12 @@ static const struct pp_doc_field elementwise_fields[] = {
 static const struct pp_doc_field unit_fields[] = {
     {"fqn", PP_STRING, PP_NEEDED, AT(fqn)},
     {"fwd", PP_REALS, PP_NEEDED, AT(fwd), SECONDS},
-    {"input", PP_REALS, PP_NEEDED, AT(input), SECONDS},
-    {"weight", PP_REALS, PP_NEEDED, AT(weight), SECONDS},
+    {"input", PP_REALS, PP_ALWAYS, AT(input), SECONDS},
+    {"weight", PP_REALS, PP_ALWAYS, AT(weight), SECONDS},
     {"once", PP_REAL, PP_OPTIONAL, AT(once), SECONDS},
     {"elementwise", PP_OBJECT, PP_OPTIONAL, .fields = elementwise_fields},
-    {"experts"}, /* in files only */
+    {"experts"},
+    {"frozen"}, /* in files only */
     {NULL},
 };
 #undef AT
@@ -107,8 +108,13 @@ static int read_loads(const struct pp_value *unit, struct pp_arena *a,
 static int read_unit_times(const struct pp_value *at, struct pp_arena *a,
                            struct pp_unit_seconds *u)
 {
-    if (pp_fields_read(at, unit_fields, u) || read_loads(at, a, &u->experts))
+    struct pp_value part;
+    if (pp_fields_read(at, unit_fields, u) || read_loads(at, a, &u->experts) ||
+        (pp_value_find(at, "frozen", &part) &&
+         pp_value_real(&part, 0, 1, &u->frozen)))
         return -1;
+    u->no_input = !pp_value_find(at, "input", &part);
+    u->no_weight = !pp_value_find(at, "weight", &part);
     u->fqn = pp_arena_strdup(a, u->fqn);
     return 0;
 }
@@ -225,8 +231,12 @@ void pp_profile_write(FILE *f, const struct pp_profile *p)
         pp_json_object(&w, NULL, PP_JSON_INLINE);
         pp_json_string(&w, "fqn", u->fqn);
         write_pair(&w, "fwd", u->fwd);
-        write_pair(&w, "input", u->input);
-        write_pair(&w, "weight", u->weight);
+        if (!u->no_input)
+            write_pair(&w, "input", u->input);
+        if (!u->no_weight)
+            write_pair(&w, "weight", u->weight);
+        if (u->frozen > 0)
+            pp_json_real(&w, "frozen", u->frozen);
         write_loads(&w, &u->experts);
         pp_json_end(&w);
     }
@@ -270,6 +280,10 @@ int pp_read_profile_section(const struct pp_value *at, void *manifest)
         struct pp_value unit = pp_value_item(&units, i), fqn;
         if (pp_value_find(&unit, "experts", &fqn))
             return pp_value_fail(&fqn, "loads of experts are in files only");
+        if (pp_value_find(&unit, "frozen", &fqn))
+            return pp_value_fail(&fqn, "shares of adapters are in files only");
+        if (m->profile.units[i].no_input || m->profile.units[i].no_weight)
+            return pp_value_fail(&unit, "lacks a gradient");
         pp_value_find(&unit, "fqn", &fqn);
         if (strcmp(m->profile.units[i].fqn, m->model.units[i].fqn))
             return pp_value_fail(&fqn, "'%.*s' is not the model's '%.*s'",

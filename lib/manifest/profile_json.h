@@ -11,7 +11,8 @@
  * fwd, input and weight are seconds of the forward, input gradient and weight
  * gradient: per token, and per attended pair of positions. Seconds of an
  * encoder are per patch, and per pair of patches of an image. Messages and step
- * may be absent; they then take no time. */
+ * may be absent; they then take no time. Frozen units of a run lack gradients
+ * (struct pp_unit_seconds). */
 #ifndef PP_MANIFEST_PROFILE_JSON_H
 #define PP_MANIFEST_PROFILE_JSON_H
 

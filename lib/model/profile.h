@@ -21,7 +21,11 @@ struct pp_unit_seconds {
     /* Seconds per token of the elementwise work in F that I does again for each
      * part of a layer, by its bit of enum pp_recompute; 0: unknown. */
     double elementwise[PP_N_RECOMPUTED];
-    struct pp_expert_loads experts; /* of the run, in a layer with experts */
+    /* Files alone have these, of the run. */
+    struct pp_expert_loads experts; /* in a layer with experts */
+    double frozen; /* the share of F's operations that W lacked, because only
+                      adapters were trained */
+    bool no_input, no_weight; /* it was frozen, and had no such gradient */
 };
 
 struct pp_profile {

@@ -180,6 +180,45 @@ fails() {
         jq -e '.time == "units" and (has("step") | not)'
 }
 
+@test "a profile of frozen units and adapters lacks what the run did" {
+    # profiled FILE ARGS...: profiles a plan with these options.
+    profiled() {
+        ppsplit -q -p 2 "${@:2}" model-llama | ppsched -q -s 1f1b -m 4 >part.json
+        run_pprun --steps 3 --profile "$1" part.json >/dev/null
+    }
+    profiled head.json --freeze embedding,head
+    jq -e '.units | (.[0] | has("input") or has("weight") | not) and
+        (.[-1] | has("input") and (has("weight") | not)) and
+        (.[1:-1] | all(has("weight")))' head.json
+    ppsplit -q -p 2 --costs head.json --freeze embedding,head model-llama >/dev/null
+    ppsplit -q -p 2 --costs profile.json --freeze embedding model-llama >/dev/null
+    fails 2 "ppsplit: head.json: /units/8/weight: 'lm_head' was frozen in the \
+run; the plan needs this gradient" ppsplit -p 2 --costs head.json \
+        --freeze embedding model-llama
+    profiled lora.json --lora rank=4
+    # Two products of rank 4 at each of seven.
+    jq -e '.units[1] | has("weight") and .frozen > 0.5 and .frozen < 0.9' lora.json
+    fails 2 "ppsplit: lora.json: /units/0/weight: 'model.embed_tokens' was frozen \
+in the run; the plan needs this gradient" ppsplit -p 2 --costs lora.json model-llama
+    fails 2 "ppsplit: lora.json: /units/1/weight: 'model.layers.0' had adapters in \
+the run, and only they were trained; the plan trains all of it" \
+        ppsplit -p 2 --costs lora.json --freeze embedding,model.norm,head model-llama
+    # Times of the same adapters stay. Other ranks scale them by operations, and
+    # so do none: F and I have more, and W a part.
+    at() { jq -c '.profile.units[1] | [.fwd[0], .input[0], .weight[0]]'; }
+    [ "$(ppsplit -q -p 1 --costs lora.json --lora rank=4 model-llama | at)" = \
+        "$(jq -c '.units[1] | [.fwd[0], .input[0], .weight[0]]' lora.json)" ]
+    ppsplit -q -p 1 --costs profile.json --lora rank=4 model-llama | at >adapted
+    own=$((32 * (48 + 2 * 24 + 48 + 3 * 56)))
+    more=$((4 * (32 + 48 + 2 * (32 + 24) + 48 + 32 + 3 * (32 + 56))))
+    jq -e --argjson own $own --argjson more $more --slurpfile to adapted '.units[1] |
+        [.fwd[0] * ($own + $more) / $own, .input[0] * ($own + $more) / $own,
+            .weight[0] * 2 * $more / $own] as $want |
+        [range(3)] | all(. as $k |
+            ($to[0][$k] - $want[$k] | fabs) <= 1e-9 * $want[$k])' \
+        profile.json
+}
+
 @test "pictures of measured costs are in seconds" {
     ppsplit -q -p 2 --costs profile.json model-llama |
         ppsched -q -s 1f1b -m 4 --svg a.svg --trace a.json >/dev/null
@@ -211,9 +250,6 @@ places" run_pprun --steps 3 --dump-grads x -o x plan.json
         ppsched -q -s 1f1b -m 4 -o again.json
     fails 2 "pprun: --profile: stage 0 recomputes: make the plan with ppsplit\
  --recompute none" run_pprun --steps 3 --profile p again.json
-    ppsplit -q -p 2 --freeze embedding model-llama |
-        ppsched -q -s 1f1b -m 4 -o part.json
-    fails 2 "pprun: --profile: some units are frozen: make the plan without ppsplit --freeze" run_pprun --steps 3 --profile p part.json
     [ -z "$(find . -name p -o -name "p.*.tmp")" ]
     fails 3 "pprun: nosuch/t: No such file or directory" \
         run_pprun --steps 1 --trace nosuch/t plan.json

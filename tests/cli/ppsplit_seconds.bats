@@ -101,15 +101,18 @@ rate --gpu=h100 --flops=100T+--link=1GB --gpu=h100+--node=2+--link=300GB,20GB
 END
 }
 
-@test "ppsplit and ppsched have one step, over a pairwise cover" {
+@test "ppsplit, ppsched and pprun have one step, over a pairwise cover" {
     experts 6 >experts.json
     cp model.json dense.json
+    # Every microbatch is one sequence, as plans assume.
+    jq -nc 'range(32) | {input_ids: [range(64)]}' |
+        pppack -q -l 64 --pad-to 8 -o even
     "$SRCDIR/tests/parity/cover" <(factors) >rows
     while read -r way ranks mesh zero model experts recompute rate; do
         IFS=: read -r kind chunks placement <<<"$way"
         plan="-p $ranks -c $chunks --placement $placement ${mesh//+/ } ${experts//+/ }
             --zero $zero --recompute $recompute ${rate//+/ } --memory 1T
-            --dtype bf16 --seq-len 2048"
+            --dtype bf16 --seq-len 64"
         # shellcheck disable=SC2086 # options
         want=$(ppsplit $plan -s "$kind" -m 8 -t --json "$model.json" |
             jq -r '.step_seconds | @json')
@@ -119,8 +122,11 @@ END
         echo "$kind $plan $model: $got, wanted $want"
         [ "$got" = "$want" ]
         # The table of the plan keeps its seconds.
-        ppsched -s "$kind" -m 8 plan.json | ppsplit -t --json >given
+        ppsched -s "$kind" -m 8 plan.json >run.json
+        ppsplit -t --json run.json >given
         [ "$(jq -r '.step_seconds | @json' given)" = "$want" ]
+        pprun -v --init 1 --data even --print-memory run.json >memory 2>note
+        grep -F "expects a step of $(printf %.9g "$want") s" note
     done <rows
     [ "$(wc -l <rows)" -gt 40 ]
 }

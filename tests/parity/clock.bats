@@ -14,14 +14,19 @@ setup_file() {
     jq '.num_hidden_layers = 8 | .vocab_size = 300' model-llama/config.json >config.json
     jq -nc 'range(16) | {input_ids: [range(.; . + 16)]}' |
         pppack -q -l 16 -o packed
-    ppsplit -q -p 2 config.json | ppsched -q -s 1f1b -m 4 --data packed |
-        counted --steps 4 --profile profile.json >/dev/null
+    profile
 }
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
 counted() {
     "$BUILDDIR/tests/parity/pprun_counted" -q --init 1 --data packed "$@"
+}
+
+# profile PLAN...: profiles a plan with these options.
+profile() {
+    ppsplit -q -p 2 "$@" config.json | ppsched -q -s 1f1b -m 4 --data packed |
+        counted --steps 4 --profile profile.json >/dev/null
 }
 
 # agrees SHARE KIND PLAN...: passes if the step of a run is at most that share
@@ -54,4 +59,16 @@ agrees() {
     # backward needs, and the last slice of a sequence has a row less to score.
     agrees 2e-2 dualpipe -p 2 --placement both-ways
     agrees 2e-2 seq1f1b -p 2
+}
+
+@test "a profile of adapters or of a frozen head says what theirs take" {
+    for what in '--lora rank=4' '--freeze head'; do
+        # shellcheck disable=SC2086 # words
+        profile $what
+        # shellcheck disable=SC2086
+        agrees 1e-9 zb-h1 -p 2 $what
+        [ -z "$SLOW" ] && continue
+        # shellcheck disable=SC2086
+        agrees 1e-9 gpipe -p 2 $what
+    done
 }

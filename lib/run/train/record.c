@@ -148,6 +148,20 @@ static void add_fits(const struct pp_unit_fit *fits, size_t n_units, int size,
             to[time][i] /= n > 0 ? n : 1;
 }
 
+/* Says which gradients of a unit the run did not make. */
+static void set_frozen(const struct pp_model *m, size_t i,
+                       struct pp_unit_seconds *u)
+{
+    const struct pp_shard all = pp_shard_whole(m);
+    const struct pp_unit_id unit = pp_model_unit(m, i);
+    enum pp_role role = pp_unit_role(m, unit);
+    bool runs = pp_unit_runs(m, unit);
+    struct pp_flops f = pp_unit_fwd_flops(&all, unit);
+    u->no_input = runs && role == PP_ROLE_FORWARD;
+    u->no_weight = runs && role != PP_ROLE_TRAINED;
+    u->frozen = f.per_token > 0 ? f.frozen / f.per_token : 0;
+}
+
 static int gather_profile(struct pp_rank *r, struct pp_record *record,
                           struct pp_err *err)
 {
@@ -170,6 +184,7 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
         pp_model_fqn(m, pp_model_unit(m, i), name);
         p->units[i].fqn = pp_arena_strdup(&record->arena, name);
         add_fits(all, n, r->env.comm->size, i, &p->units[i], &record->alike);
+        set_frozen(m, i, &p->units[i]);
     }
     free(all);
     return pp_fit_messages(r, record, skip, p, err) ||
