@@ -341,12 +341,14 @@ double pp_stage_copied(const struct pp_stage_costs *c, int stage)
     return n > 1 ? 2 * (link.seconds + link.per_byte * bytes * (n - 1) / n) : 0;
 }
 
-/* Returns who makes the logits, if pprun would do so. */
+/* Returns who makes the logits, if pprun would do so. Units that divide a head
+ * wait for its loss. */
 static enum pp_logits logits_of(const struct pp_stage_costs *c,
                                 enum pp_logits of_pprun)
 {
     const struct pp_trainer *t = pp_trainer_find(c->plan.model->trainer);
-    return t == pp_trainers ? of_pprun : PP_LOGITS_AGAIN;
+    bool divided = pp_graph_head(c->plan.graph) > 0;
+    return t == pp_trainers && !divided ? of_pprun : PP_LOGITS_AGAIN;
 }
 
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,

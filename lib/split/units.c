@@ -224,16 +224,17 @@ static enum pp_logits logits_of(struct pp_split_run *run,
 static void set_logits(struct pp_split_run *run, const struct pp_schedule *s)
 {
     size_t slices = (size_t)run->graph.slices.n;
-    bool pprun = pp_split_trainer(run->request) == pp_trainers;
+    bool any = pp_split_trainer(run->request) == pp_trainers &&
+               run->request->shard.model->head_stages == 0;
     size_t n = (size_t)run->graph.n_stages * (size_t)run->n_microbatches;
     bool *cells = s ? pp_calloc(n * slices, sizeof *cells) : NULL;
     if (s)
         pp_at_once_cells(s, cells);
     run->logits_vary = false;
     for (int q = 0; q < run->graph.slices.n; q++)
-        run->logits[q] = !pprun ? PP_LOGITS_AGAIN
-                         : !s   ? PP_LOGITS_LEAST
-                                : logits_of(run, s, cells, q);
+        run->logits[q] = !any ? PP_LOGITS_AGAIN
+                         : !s ? PP_LOGITS_LEAST
+                              : logits_of(run, s, cells, q);
     free(cells);
 }
 
