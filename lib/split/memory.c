@@ -226,7 +226,15 @@ static void read_ranks(struct pp_split_memory *m, const struct pp_schedule *s)
     int *place = pp_calloc(n, sizeof *place);
     struct pp_stage_bytes *ones = pp_calloc(n, sizeof *ones);
     for (size_t i = 0; i < n; i++)
-        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1, 1, 1, 1};
+        ones[i] = (struct pp_stage_bytes){.act_i = 1,
+                                          .act_w = 1,
+                                          .grad_w = 1,
+                                          .output = 1,
+                                          .grad_layer = 1,
+                                          .grad_keys = 1,
+                                          .states = 1,
+                                          .workspace = 1,
+                                          .weights = 1};
     list_stages(m, place);
     for (int r = 0; r < m->graph->n_rows; r++) {
         m->first_peak[r] = m->n_peaks;

@@ -47,7 +47,13 @@ static const struct kind {
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 /* Optional parts of an instance. */
-enum { MESSAGES = 1, SPEED = 2, MEMORY = 4, UNEQUAL = 8 };
+enum {
+    MESSAGES = 1,
+    SPEED = 2,
+    MEMORY = 4,
+    UNEQUAL = 8,
+    GATHERED = 16, /* ranks gather the weights of a stage for its use */
+};
 
 static inline double random_time(uint64_t key, uint64_t *k, bool whole)
 {
@@ -77,6 +83,7 @@ static inline bool make(struct instance *x, const struct kind *kind,
     chain(&x->f, kind->p, kind->c, kind->placement);
     struct pp_graph *g = &x->f.graph;
     x->n_stages = (size_t)(g->n_stages / g->n_copies);
+    g->resident = with & GATHERED ? 1 : 0;
     set_units(x, key);
     for (size_t i = 0; i < n_units; i++)
         x->message_bytes[i] =
@@ -169,6 +176,7 @@ static inline double needed(struct instance *x, const size_t *bounds, int rank)
             sizes[s].grad_w += (size_t)b[PP_UNIT_GRAD_W];
             sizes[s].grad_keys += (size_t)b[PP_UNIT_GRAD_KEYS];
             sizes[s].states += (size_t)b[PP_UNIT_STATES];
+            sizes[s].weights += (size_t)b[PP_UNIT_WHOLE];
             if (b[PP_UNIT_GRAD_LAYER] > (double)sizes[s].grad_layer)
                 sizes[s].grad_layer = (size_t)b[PP_UNIT_GRAD_LAYER];
             if (b[PP_UNIT_WORKSPACE] > (double)sizes[s].workspace)

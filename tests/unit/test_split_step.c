@@ -171,6 +171,7 @@ int main(void)
 {
     test_predictions("equal messages", MESSAGES | SPEED);
     test_predictions("unequal messages", MESSAGES | SPEED | UNEQUAL);
+    test_predictions("gathered weights", MESSAGES | SPEED | GATHERED);
     test_brute("plain", 0, 20);
     test_brute("messages", MESSAGES, 10);
     test_brute("speeds", SPEED | MESSAGES, 10);
