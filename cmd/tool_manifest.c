@@ -138,6 +138,11 @@ static bool has_cp(const struct pp_manifest *m)
     return m->mesh.cp > 1;
 }
 
+static bool divides_linear(const struct pp_manifest *m)
+{
+    return has_cp(m) && has_linear(m);
+}
+
 /* Reports whether context-parallel ranks do not gather keys. */
 static bool passes_keys(const struct pp_manifest *m)
 {
@@ -181,7 +186,7 @@ static bool is_planned(const struct pp_manifest *m)
 }
 
 /* Each feature excludes others; its message is made in fail. */
-enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES, LINEAR, HEAD };
+enum feature { SLICES, AHEAD, GENERATOR, MODEL, COPIES, HEAD };
 
 /* clang-format off */
 static const struct clash {
@@ -197,6 +202,10 @@ static const struct clash {
     {SLICES, TOOL_PLANNER_SCHEDULE, divides_exactly,
      "exact context-parallel ranks add up whole microbatches",
      "take a schedule without slices or ppsplit without --cp-exact"},
+    {SLICES, TOOL_PLANNER_SCHEDULE, divides_linear,
+     "context-parallel ranks exchange heads of linear attention of whole "
+     "microbatches",
+     NULL},
     {SLICES, TOOL_PLANNER_SCHEDULE, divides_capacity,
      "--expert-capacity counts the tokens of whole microbatches on "
      "context-parallel ranks",
@@ -210,7 +219,6 @@ static const struct clash {
     {SLICES, TOOL_PLANNER_SCHEDULE, has_whole_experts,
      "the capacity of whole experts on tensor-parallel ranks counts the tokens "
      "of whole microbatches", NULL},
-    {LINEAR, TOOL_PLANNER_SPLIT, has_cp, "cp", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_several_ahead, "a second such layer", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},
     {AHEAD, TOOL_PLANNER_SPLIT, has_frozen, "frozen units", NULL},
@@ -233,7 +241,6 @@ static bool has(const struct pp_manifest *m, enum feature f)
 {
     return f == SLICES   ? has_slices(m)
            : f == AHEAD  ? is_ahead(m)
-           : f == LINEAR ? has_linear(m)
            : f == MODEL  ? true
            : f == HEAD   ? true
            : f == COPIES ? has_copies(m)
@@ -260,11 +267,6 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        "/stages: %d copies of the weights, which pprun does "
                        "not run with %s",
                        m->graph.n_copies, c->with);
-    if (c->feature == LINEAR)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/%s: no ranks divide linear attention yet, which "
-                       "'%s' has; plan with ppsplit --%s 1",
-                       c->with, m->model.architecture, c->with);
     if (c->feature == SLICES)
         return pp_fail(err, PP_EXIT_INPUT, "/schedule/slices: '%d', but %s; %s",
                        m->graph.slices.n, c->with,

@@ -55,7 +55,7 @@ PP_CLONES static void convolve(real *u, const struct delta_head *h,
                                struct pp_delta_part at, size_t t, size_t first)
 {
     size_t taps = h->s->taps, n = at.n;
-    const real *w = h->conv + at.channel * taps;
+    const real *w = h->conv + pp_delta_taps(h->s, at.channel) * taps;
     for (size_t c = 0; c < n; c++)
         u[c] = 0;
     for (size_t j = 0; j < taps; j++) {
@@ -195,6 +195,7 @@ static struct delta_head head_of(const struct pp_delta_shape *s, const void *in,
                                  real *room)
 {
     const real *dt = w->dt, *lg = w->log;
+    size_t number = pp_delta_head(s, value);
     size_t n = 2 * s->DK + s->DV, each = s->NV / s->NK, key = value / each;
     return (struct delta_head){.s = s,
                                .in = in,
@@ -207,8 +208,8 @@ static struct delta_head head_of(const struct pp_delta_shape *s, const void *in,
                                .at = pp_delta_gates(s, value),
                                .state = state_of(s, s->before, value),
                                .rows = rows_in(s->before, s),
-                               .decay = -exp((double)lg[value]),
-                               .dt = (double)dt[value],
+                               .decay = -exp((double)lg[number]),
+                               .dt = (double)dt[number],
                                .u = room,
                                .act = room + n,
                                .q = room + 2 * n,
@@ -441,11 +442,13 @@ PP_INLINE const real *u_gradient(const struct pp_delta_shape *s, const real *du,
 /* Adds to the gradient of what the convolution read of channels `back` rows
  * before. */
 PP_CLONES static void convolve_bwd(real *din, const real *du, const real *conv,
-                                   struct pp_delta_part at, size_t taps,
-                                   size_t back)
+                                   struct pp_delta_part at,
+                                   const struct pp_delta_shape *s, size_t back)
 {
     real *dx = din + at.column;
-    const real *w = conv + at.channel * taps + taps - 1 - back;
+    size_t taps = s->taps;
+    const real *w =
+        conv + pp_delta_taps(s, at.channel) * taps + taps - 1 - back;
     const real *d = du + at.channel;
     for (size_t c = 0; c < at.n; c++)
         dx[c] = (back ? dx[c] : 0) + w[c * taps] * d[c];
@@ -468,7 +471,7 @@ static void convolutions_bwd(real *din, const real *du, const real *conv,
                 convolve_bwd(din + t * pp_delta_row(s), d, conv,
                              pp_delta_part(s, part / PP_N_DELTA_KINDS,
                                            part % PP_N_DELTA_KINDS),
-                             s->taps, back);
+                             s, back);
         }
     }
 }
@@ -532,7 +535,8 @@ static void taps_bwd(real *dconv, const real *du, const real *in,
              i++) {
             const struct pp_delta_part c =
                 pp_delta_part(s, i / PP_N_DELTA_KINDS, i % PP_N_DELTA_KINDS);
-            taps_row(dconv + c.channel * s->taps + s->taps - 1 - back,
+            taps_row(dconv + (pp_delta_taps(s, c.channel) + 1) * s->taps - 1 -
+                         back,
                      du + c.channel, x + c.column, c.n, s->taps);
         }
     }
@@ -561,8 +565,8 @@ static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
                    *d = (const real *)din + t * R;
         taps_bwd(g->conv, (const real *)du + t * CH, in, s, t, first, t);
         for (size_t v = 0; v < s->NV; v++) {
-            size_t a = pp_delta_gates(s, v).a;
-            decay_bwd(&ddt[v], &dlog[v], x[a], d[a], (double)dt[v]);
+            size_t a = pp_delta_gates(s, v).a, i = pp_delta_head(s, v);
+            decay_bwd(&ddt[i], &dlog[i], x[a], d[a], (double)dt[i]);
         }
         for (size_t j = 0; j < DV; j++)
             dweight[j] += ((const real *)dnorm)[t * DV + j];

@@ -109,7 +109,7 @@ static __device__ float convolve(const struct pp_delta_shape *s,
             x = to_float(in[(t - back) * R + column]);
         else if (t < back && !first && s->before)
             x = rows_in(s, s->before)[(t + j) * pp_delta_channels_of(s) + c];
-        u += to_float(conv[c * taps + j]) * x;
+        u += to_float(conv[pp_delta_taps(s, c) * taps + j]) * x;
     }
     return u;
 }
@@ -174,9 +174,10 @@ static __global__ void prepare_kernel(struct pp_delta_shape s,
     } else if (lane == 0) {
         const elem *row = in + k.t * pp_delta_row(&s);
         struct pp_delta_gates at = pp_delta_gates(&s, k.number);
-        float rate = to_float(row[at.a]) + to_float(dt[k.number]);
+        size_t head = pp_delta_head(&s, k.number);
+        float rate = to_float(row[at.a]) + to_float(dt[head]);
         float *gates = r.gates + k.t * 2 * s.NV + k.number;
-        gates[0] = expf(-expf(to_float(lg[k.number])) * softplus(rate));
+        gates[0] = expf(-expf(to_float(lg[head])) * softplus(rate));
         gates[s.NV] = sigmoid(to_float(row[at.b]));
     }
 }
@@ -439,7 +440,8 @@ static __global__ void states_bwd_kernel(struct pp_delta_shape s,
                            r.states + key * PP_DELTA_ROWS * size,
                            r.dS + key * size};
     size_t a = pp_delta_gates(&s, h.value).a;
-    float decay = -expf(to_float(lg[h.value]));
+    size_t head = pp_delta_head(&s, h.value);
+    float decay = -expf(to_float(lg[head]));
     for (size_t i = threadIdx.x; i < size; i += THREADS)
         h.dS[i] = s.behind ? state_in(&s, s.behind, h.value)[i] : 0;
     __syncthreads();
@@ -448,7 +450,7 @@ static __global__ void states_bwd_kernel(struct pp_delta_shape s,
         states_again(&s, &r, &h, start, end);
         for (size_t t = end; t-- > start;) {
             float rate =
-                to_float(in[t * pp_delta_row(&s) + a]) + to_float(dt[h.value]);
+                to_float(in[t * pp_delta_row(&s) + a]) + to_float(dt[head]);
             token_bwd(&s, &r, &h, h.states + (t - start) * size, t, sibling > 0,
                       (float *)room, sums, din, decay * sigmoid(rate));
             if (t > 0 && bounds_of(&s, t).first == t)
@@ -512,8 +514,9 @@ static __global__ void convolve_bwd_kernel(struct pp_delta_shape s, elem *din,
         size_t t = i / CH, c = i % CH, end = bounds_of(&s, t).end;
         float sum = 0;
         for (size_t back = 0; back < s.taps; back++)
-            sum += to_float(conv[c * s.taps + s.taps - 1 - back]) *
-                   u_gradient(&s, du, t + back, end, c);
+            sum +=
+                to_float(conv[(pp_delta_taps(&s, c) + 1) * s.taps - 1 - back]) *
+                u_gradient(&s, du, t + back, end, c);
         store(&din[t * pp_delta_row(&s) + column_of(&s, c)], sum);
     }
 }
@@ -619,10 +622,11 @@ static PP_DELTA_BWD_INPUT(delta_bwd_input)
 struct taps_term {
     struct pp_delta_shape s;
     const elem *du, *in;
+    size_t first; /* channel */
 
     __device__ float at(size_t t, size_t i) const
     {
-        size_t c = i / s.taps, back = s.taps - 1 - i % s.taps;
+        size_t c = first + i / s.taps, back = s.taps - 1 - i % s.taps;
         size_t last = t < s.N ? t : s.N - 1, first = bounds_of(&s, last).first;
         if (t < first + back || t - back > last)
             return 0;
@@ -639,7 +643,8 @@ struct decay_term {
     __device__ float at(size_t t, size_t v) const
     {
         size_t a = t * pp_delta_row(&s) + pp_delta_gates(&s, v).a;
-        float rate = to_float(in[a]) + to_float(dt[v]), d = to_float(din[a]);
+        float rate = to_float(in[a]) + to_float(dt[pp_delta_head(&s, v)]);
+        float d = to_float(din[a]);
         /* softplus / sigmoid: the quotient of the gradients */
         return !of_log      ? d
                : rate < -30 ? d
@@ -657,19 +662,32 @@ struct norm_term {
     }
 };
 
-static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
+/* Adds up the gradients of the taps of all queries, keys or values. */
+static int add_taps(float *dconv, const void *du, const void *in,
+                    const struct pp_delta_shape *s, size_t kind, void *stream)
 {
     size_t rows = s->N + (s->behind && s->N ? s->taps - 1 : 0);
-    struct taps_term taps = {*s, (const elem *)du, (const elem *)in};
+    size_t keys = s->NK * s->DK, first = kind * keys;
+    size_t n = kind < PP_DELTA_VALUES ? keys : s->NV * s->DV;
+    struct taps_term taps = {*s, (const elem *)du, (const elem *)in, first};
+    return add_columns(dconv + pp_delta_taps(s, first) * s->taps, taps, rows,
+                       n * s->taps, stream);
+}
+
+static PP_DELTA_BWD_WEIGHT(delta_bwd_weight)
+{
+    size_t head = pp_delta_head(s, 0);
     struct decay_term d = {*s, (const elem *)din, (const elem *)in,
                            (const elem *)w->dt, false};
     struct decay_term of_log = d;
     struct norm_term norm = {(const elem *)dnorm, s->DV};
     of_log.of_log = true;
-    int rc = add_columns((float *)g->conv, taps, rows,
-                         pp_delta_channels_of(s) * s->taps, stream);
-    rc = rc ? rc : add_columns((float *)g->dt, d, s->N, s->NV, stream);
-    rc = rc ? rc : add_columns((float *)g->log, of_log, s->N, s->NV, stream);
+    int rc = 0;
+    for (size_t kind = 0; !rc && kind < PP_N_DELTA_KINDS; kind++)
+        rc = add_taps((float *)g->conv, du, in, s, kind, stream);
+    rc = rc ? rc : add_columns((float *)g->dt + head, d, s->N, s->NV, stream);
+    rc = rc ? rc
+            : add_columns((float *)g->log + head, of_log, s->N, s->NV, stream);
     return rc ? rc : add_columns((float *)g->norm, norm, s->N, s->DV, stream);
 }
 

@@ -9,6 +9,8 @@
  *                       key, values and z of each key head, then b and a of
  *                       each
  *   conv  (CH, taps)    dt, log (NV)    norm (DV)
+ * The heads may be one of several equal shares of a layer's heads: conv, dt and
+ * log have all heads of the layer, and so have their gradients.
  *
  * u = the causal convolution of each channel within its sequence, then
  * q, k, v = silu(u); q and k of each head are divided by their lengths, and q
@@ -49,6 +51,7 @@ struct pp_delta_shape {
     size_t n_sequences;
     const int32_t *cu_padded; /* (n_sequences + 1) */
     double eps;               /* of rstd */
+    size_t share, others;     /* the number of this share, and of the others */
     void *before, *behind;
 };
 

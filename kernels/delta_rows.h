@@ -46,6 +46,21 @@ pp_delta_part(const struct pp_delta_shape *s, size_t key, size_t kind)
     return p;
 }
 
+/* Returns the row of conv of a channel. */
+PP_DELTA_INLINE size_t pp_delta_taps(const struct pp_delta_shape *s, size_t c)
+{
+    size_t keys = s->NK * s->DK, kind = c < 2 * keys ? c / keys : 2;
+    size_t n = kind < 2 ? keys : s->NV * s->DV;
+    return c + kind * keys * s->others + s->share * n;
+}
+
+/* Returns the number of a value head in dt and log. */
+PP_DELTA_INLINE size_t pp_delta_head(const struct pp_delta_shape *s,
+                                     size_t value)
+{
+    return s->share * s->NV + value;
+}
+
 /* The columns of in of z, b and a of a value head. */
 struct pp_delta_gates {
     size_t z, b, a;

@@ -294,6 +294,26 @@ static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
     s->input[0] += back / t;
 }
 
+/* Adds the exchange of heads of linear attention by context-parallel ranks:
+ * inputs and outputs in F, gradients of both in I. pprun sends inputs again in
+ * I, and inputs and their gradients in W. */
+static void add_linear(const struct pp_estimate *x, struct pp_unit_seconds *s)
+{
+    const struct pp_delta d = pp_shard_delta(x->shard);
+    const struct pp_group g = group_of(x, PP_GROUP_CP);
+    const struct pp_link l = pp_machine_all_to_all(x->machine, &g);
+    double t = tokens_of(x), e = (double)x->precision->element_bytes;
+    double in = t * e * (double)pp_delta_outputs(&d) / g.n;
+    double out = t * e * (double)(d.value_heads * d.value_dim) / g.n;
+    int again = trainer_of(x)->exchanges.a2a_input > 1;
+    if (g.n < 2)
+        return;
+    s->fwd[0] += (pp_link_time(l, in) + pp_link_time(l, out)) / t;
+    s->input[0] +=
+        ((1 + again) * pp_link_time(l, in) + pp_link_time(l, out)) / t;
+    s->weight[0] += again * 2 * pp_link_time(l, in) / t;
+}
+
 /* Adds the exchange of rows between expert-parallel ranks, for the rank that
  * has most: F takes inputs to the experts and outputs back, I gradients and the
  * weights of rows, W inputs of both products. I and W send the inputs of
@@ -336,8 +356,14 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
     add_elementwise(x, u, s);
     if (!is_free(x, PP_GROUP_TP))
         add_tensor(x, u, p.joins, s);
-    if (!is_free(x, PP_GROUP_CP))
-        add_context(x, s);
+    if (!is_free(x, PP_GROUP_CP)) {
+        bool linear = u.kind == PP_UNIT_LAYER &&
+                      pp_layer_set_has(&x->shard->model->delta.layers, u.layer);
+        if (linear)
+            add_linear(x, s);
+        else
+            add_context(x, s);
+    }
     if (!is_free(x, PP_GROUP_EP))
         add_experts(x, u, s);
 }

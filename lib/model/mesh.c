@@ -433,6 +433,24 @@ static int check_table(const struct pp_mesh *x, const struct pp_model *m,
                            setting);
 }
 
+/* Context-parallel ranks exchange heads of linear attention, however they
+ * exchange keys and values. */
+static int check_linear(const struct pp_mesh *x, const struct pp_model *m,
+                        struct pp_err *err)
+{
+    size_t heads = m->delta.key_heads / (size_t)x->tp, cp = (size_t)x->cp;
+    char value[32];
+    if (cp == 1 || !heads || (heads % cp == 0 && cp <= PP_MOST_A2A_RANKS))
+        return 0;
+    snprintf(value, sizeof value, "%zu",
+             heads % cp ? gcd(heads, cp) : (size_t)1);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "cp", value,
+                           "the model's %zu key heads of linear attention do "
+                           "not divide by %zu ranks (cp%s)",
+                           m->delta.key_heads, cp * (size_t)x->tp,
+                           x->tp > 1 ? " x tp" : "");
+}
+
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err)
 {
@@ -445,7 +463,8 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
         check_tp(x, m, m->intermediate, "columns of an MLP", err))
         return -1;
     if (check_capacity(x, m, err) || check_experts(x, m, err) ||
-        check_vision(x, m, err) || check_exchange(x, m, err))
+        check_vision(x, m, err) || check_exchange(x, m, err) ||
+        check_linear(x, m, err))
         return -1;
     if (x->encoder_tp && !pp_model_has_encoder(m))
         return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", NULL,

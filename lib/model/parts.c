@@ -346,7 +346,9 @@ static void delta_saved(const struct pp_shard *s, const struct pp_model_part *p,
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row};
     out[PP_S_DQK_NORM] =
         (struct pp_saved){PP_SAVED_GRAD_W, pp_delta_channels(d)};
-    out[PP_S_DSINKS] = (struct pp_saved){PP_SAVED_GRAD_W, tp * d->value_dim};
+    /* The rows of all context-parallel ranks, for some of the heads. */
+    out[PP_S_DSINKS] = (struct pp_saved){
+        PP_SAVED_GRAD_W, tp * (size_t)s->mesh.cp * d->value_dim};
 }
 
 /* --- the MLP --- */

@@ -100,22 +100,26 @@ size_t pp_unit_states(const struct pp_shard *s, struct pp_unit_id u,
 }
 
 /* Returns the bytes that linear attention has for each row: the gradients of
- * its outputs, then the scratch of its kernels. Sets the bytes that it has
- * once.
- */
+ * its outputs; of a share of the heads for the rows of all context-parallel
+ * ranks inputs and their gradients, the same on their way, and gradients of
+ * outputs; then the scratch of its kernels. Sets the bytes that it has once. */
 static double delta_room(const struct pp_shard *s, const struct pp_backend *b,
                          size_t *once)
 {
     const struct pp_delta d = pp_shard_delta(s);
     size_t NK = d.key_heads, NV = d.value_heads, DK = d.key_dim,
            DV = d.value_dim, e = b->element_bytes;
+    size_t cp = (size_t)s->mesh.cp;
     double row = (double)(e * NV * DV);
+    if (cp > 1)
+        row += (double)(e * (3 * pp_delta_outputs(&d) + NV * DV));
     if (b->is_host) {
         *once = e * pp_delta_scratch(DK, DV);
-        row += (double)e * pp_delta_row_scratch(DK, DV);
+        row += (double)(e * cp) * pp_delta_row_scratch(DK, DV);
     } else {
         *once = sizeof(float) * pp_delta_cuda_scratch(NK, NV, DK, DV);
-        row += sizeof(float) * pp_delta_cuda_row_scratch(NK, NV, DK, DV);
+        row += (double)(sizeof(float) * cp) *
+               pp_delta_cuda_row_scratch(NK / cp, NV / cp, DK, DV);
     }
     return (double)pp_shard_row_ranks(s) * row;
 }
@@ -260,7 +264,8 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
             w.token += (double)(tp * pp_lora_most(m->lora) * b->element_bytes);
             w.fixed += PP_LINE_BYTES;
         }
-        w.token += (double)exchanged(s, &w, b);
+        if (!pp_layer_set_has(&m->delta.layers, u.layer))
+            w.token += (double)exchanged(s, &w, b);
         /* Loads of experts are summed. */
         if (routers > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
             w.fixed += times(routers, b->accumulator_bytes);

@@ -24,6 +24,18 @@ setup() {
         $t[0].plans[0].memory_bytes' split.json
 }
 
+@test "linear attention exchanges heads, and its key heads divide" {
+    mkdir -p linear
+    jq '.layer_types |= map("linear_attention")' \
+        "$SRCDIR/tests/golden/families/qwen3_5_text/model/config.json" \
+        >linear/config.json
+    local o=(--gpus 2 --gpu h100 --global-batch 4 --seq-len 4096)
+    ppmesh -q "${o[@]}" --fix cp=2 --json linear >table.json
+    jq -e '(.plans | length) > 0 and all(.plans[]; .shares.cp > 0)' table.json
+    run -1 ppmesh -q --gpus 4 "${o[@]:2}" --fix cp=4 linear
+    [[ $output == *"refused for: cp 1" ]]
+}
+
 @test "the order of rows, their bound and the gap" {
     ppmesh -q "${on8[@]}" --plans 12 --json bf16.json >table.json
     jq -e '(.plans | map(.step_seconds)) as $s | $s == ($s | sort) and

@@ -14,8 +14,10 @@ static void compare_delta(struct call *c, struct pp_delta_shape s,
     size_t R = CH + NZ + 2 * s.NV, scratch = s.NV * 200 * s.DK * s.DV;
     size_t passes = pp_delta_passes(s.NK, s.NV, s.DK, s.DV, s.taps);
     struct tensor *x = in(c, ELEMENT, s.N * R), *dy = in(c, ELEMENT, s.N * NZ);
-    struct tensor *conv = in(c, ELEMENT, CH * s.taps),
-                  *dt = in(c, ELEMENT, s.NV), *lg = in(c, ELEMENT, s.NV),
+    size_t shares = 1 + s.others;
+    struct tensor *conv = in(c, ELEMENT, shares * CH * s.taps),
+                  *dt = in(c, ELEMENT, shares * s.NV),
+                  *lg = in(c, ELEMENT, shares * s.NV),
                   *norm = in(c, ELEMENT, s.DV);
     struct tensor *y = out(c, ELEMENT, s.N * NZ),
                   *o = out(c, ELEMENT, s.N * NZ);
@@ -25,9 +27,9 @@ static void compare_delta(struct call *c, struct pp_delta_shape s,
     struct tensor *before = in(c, ACCUMULATED, passes),
                   *passed = in(c, ACCUMULATED, passes),
                   *behind = in(c, ACCUMULATED, passes);
-    struct tensor *dconv = in(c, ACCUMULATED, CH * s.taps),
-                  *ddt = in(c, ACCUMULATED, s.NV),
-                  *dlog = in(c, ACCUMULATED, s.NV),
+    struct tensor *dconv = in(c, ACCUMULATED, shares * CH * s.taps),
+                  *ddt = in(c, ACCUMULATED, shares * s.NV),
+                  *dlog = in(c, ACCUMULATED, shares * s.NV),
                   *dweight = in(c, ACCUMULATED, s.DV);
     size_t row_scratch =
         (size_t)pp_delta_cuda_row_scratch(s.NK, s.NV, s.DK, s.DV) + 1;
@@ -107,6 +109,8 @@ static void compare_deltas(struct call *c)
                                           .taps = 4,
                                           .n_sequences = 3,
                                           .eps = 1e-2,
+                                          .share = 1,
+                                          .others = 2,
                                           .grouped = true},
                   part, true);
 }

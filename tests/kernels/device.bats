@@ -529,4 +529,11 @@ END
         ppsched -q -s seq1f1b --slices 3 -m 3 >slices.json
     gpu slices slices.json --optimizer sgd
     near 1e-4 slices host
+    pppack -q -l 32 --cp 2 -o chunked data.jsonl
+    for cp in 1 2; do
+        ppsplit -q -p 1 --cp $cp "$SRCDIR/tests/golden/families/qwen3_next/model" |
+            ppsched -q -s 1f1b -m 3 >cp.json
+        packed=chunked gpu cp$cp cp.json --optimizer sgd
+    done
+    near 1e-5 cp1 cp2
 }

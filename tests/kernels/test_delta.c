@@ -234,6 +234,64 @@ static void test_grouped(const double *x, const double *dy, const double *y,
         free(all[i]);
 }
 
+/* Copies the columns of half of the heads to rows of their own, or back. */
+static void copy_share(double *of, double *all, size_t share, bool to)
+{
+    enum { H = NK / 2, V = NV / 2 };
+    const size_t n[] = {H * DK, H * DK, V * DV, V * DV, V, V};
+    for (size_t t = 0; t < N; t++)
+        for (size_t k = 0, at = 0, i = 0; k < 6; at += 2 * n[k++])
+            for (size_t j = 0; j < n[k]; j++, i++) {
+                double *a = &of[t * R / 2 + i],
+                       *b = &all[t * R + at + share * n[k] + j];
+                *(to ? a : b) = *(to ? b : a);
+            }
+}
+
+/* Computes one half of the heads after the other from the weights of all: they
+ * have the same bits. */
+static void test_shares(double *x, const double *dy, const double *y,
+                        const double *grad)
+{
+    enum { W = NZ / 2 };
+    const struct pp_delta_kernels *k = pp_kernels_f64.delta;
+    double *in = room(N * R / 2, sizeof *in),
+           *din = room(N * R / 2, sizeof *in);
+    double *got = room(N * W, sizeof *got), *o = room(N * W, sizeof *o);
+    double *half = room(N * W, sizeof *half), *g = room(N_INPUTS, sizeof *g);
+    double *du = room(N * CH / 2, sizeof *du), *dn = room(N * DV, sizeof *dn);
+    double *scratch = room(scratch_size(), sizeof *scratch);
+    const struct pp_delta_weights w = weights_of(x);
+    const struct pp_delta_gradients of = {g + AT_CONV, g + AT_DT, g + AT_LOG,
+                                          g + AT_NORM};
+    size_t off = 0;
+    for (size_t share = 0; share < 2; share++) {
+        struct pp_delta_shape s = shape;
+        s.NK = NK / 2;
+        s.NV = NV / 2;
+        s.share = share;
+        s.others = 1;
+        copy_share(in, x, share, true);
+        for (size_t i = 0; i < N * W; i++)
+            half[i] = dy[i / W * NZ + share * W + i % W];
+        k->fwd(got, o, in, &w, &s, scratch, NULL);
+        for (size_t i = 0; i < N * W; i++)
+            off += memcmp(&got[i], &y[i / W * NZ + share * W + i % W],
+                          sizeof *got) != 0;
+        k->bwd_input(din, du, dn, half, in, o, &w, &s, scratch, NULL);
+        k->bwd_weight(&of, din, du, dn, in, &w, &s, NULL);
+        copy_share(din, g, share, false);
+    }
+    for (size_t i = 0; i < AT_NORM; i++)
+        off += memcmp(&g[i], &grad[i], sizeof *g) != 0;
+    ok(off == 0, "shares of the heads give the same bits (%zu differ)", off);
+    ok(farthest(g + AT_NORM, grad + AT_NORM, DV, 1) < 1e-12,
+       "and add up to the gradients of the norm");
+    double *all[] = {in, din, got, o, half, g, du, dn, scratch};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
 /* Parts of the rows: two of them end within a sequence, one has fewer rows than
  * the convolution reads, and one has none. */
 enum { N_PARTS = 5 };
@@ -361,6 +419,7 @@ int main(void)
     loss_of(x, dy, y, o, scratch);
     test_grouped(x, dy, y, grad);
     test_parts(x, dy, y, grad);
+    test_shares(x, dy, y, grad);
     test_single(x, dy, y, grad);
     double *all[] = {x, dy, y, o, want, grad, du, dn, scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -79,6 +79,26 @@ meshes() {
     verified qwen3_next zb-h1 -p 2 --tp 2 --ep 2 --dp 2 --recompute selective
     verified qwen3_5_text 'seq1f1b --slices 4' -p 2 --recompute selective
     verified qwen3_next 'seq1f1b --slices 3' -p 1 --tp 2
+    verified qwen3_5_text 1f1b -p 1 --cp 2 --cp-exchange ring --recompute full
+    verified qwen3_next zb-h1 -p 2 --cp 2 --recompute selective
+}
+
+@test "context-parallel ranks of linear attention give the bits of one" {
+    local m=$SRCDIR/tests/golden/families/qwen3_next/model
+    local scored=(ppscore -q --logprobs --row-invariant --init 1 --data packed)
+    mkdir -p wide
+    jq '.linear_num_key_heads = 4 | .linear_num_value_heads = 8' \
+        "$m/config.json" >wide/config.json
+    ppsplit -q -p 1 --cp 2 --tp 2 --cp-exact wide | ppsched -q -s 1f1b -m 4 >two.json
+    ppsplit -q -p 1 --tp 2 wide | ppsched -q -s 1f1b -m 4 >tp.json
+    "${scored[@]}" -o tp.scores tp.json
+    "${scored[@]}" -o two.scores two.json
+    cmp tp.scores two.scores
+    # Sequences with ranks of their own.
+    pppack -q -l 128 --cp 2 --cp-sizes per-sequence --balance tokens \
+        --bins-multiple 4 -o sized data.jsonl
+    ppsplit -q -p 1 --cp 2 wide | ppsched -q -s 1f1b -m 4 >plan.json
+    pprun --verify --init 1 --data sized --dtype fp64 plan.json >table
 }
 
 @test "chunks of attention are refused in a ring" {
@@ -89,10 +109,13 @@ meshes() {
 
 @test "linear attention is refused where ranks would divide it" {
     local m=$SRCDIR/tests/golden/families/qwen3_5_text/model
-    ppsplit -p 1 --cp 2 "$m" 2>note | ppsched -q -s 1f1b -m 4 >plan.json
-    grep "/mesh/cp: no ranks divide linear attention yet" note
+    ppsplit -p 1 --cp 2 "$m" | ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
     run -2 --separate-stderr pprun --verify --data packed plan.json
-    [[ $stderr == *"/mesh/cp: no ranks divide linear attention yet"* ]]
+    [[ $stderr == *"/schedule/slices: '2', but context-parallel ranks exchange \
+heads of linear attention of whole microbatches; take a schedule without slices" ]]
+    run -2 --separate-stderr ppsplit -p 1 --cp 4 "$m"
+    [[ $stderr == *"2 key heads of linear attention do not divide by 4 ranks \
+(cp); try --cp 2" ]]
     mkdir -p other
     jq '.num_attention_heads = 4' "$m/config.json" >other/config.json
     run -2 --separate-stderr ppsplit -p 1 --tp 4 other

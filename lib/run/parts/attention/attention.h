@@ -59,8 +59,32 @@ extern const struct pp_attention_exchange pp_exchange_heads;
 /* The same: keys and values of one rank after the other pass by. */
 extern const struct pp_attention_exchange pp_exchange_ring;
 
+/* Neighbouring columns of a tensor of this rank: member i's begin at column
+ * at + i * width. */
+struct pp_columns {
+    const void *from;
+    size_t ld, at, width;
+};
+
+/* Columns that travel together, and their sum of widths. */
+struct pp_bundle {
+    struct pp_columns block[6];
+    size_t n, width;
+};
+void pp_bundle_add(struct pp_bundle *b, const void *from, size_t ld, size_t at,
+                   size_t width);
+
+/* Send every context-parallel rank its columns (heads.c). to_heads leaves the
+ * rows of all ranks in the order of the sequences in x, (keys.n, width).
+ * from_heads takes such rows x back to the ranks that own them: the columns of
+ * every member go where `from` of the bundle points. y is scratch, as x. */
+void pp_to_heads(const struct pp_call *c, const struct pp_bundle *b, void *x,
+                 void *y);
+void pp_from_heads(const struct pp_call *c, const struct pp_bundle *b, void *x,
+                   void *y);
+
 /* A span as a microbatch of its own: a call on fewer ranks (spans.c). It has
- * only the saved tensors that exchanges use. */
+ * only the saved tensors that exchanges use; pp_span_slot adds another one. */
 struct pp_span_call {
     struct pp_call call;
     struct pp_env env;
@@ -68,6 +92,8 @@ struct pp_span_call {
 };
 void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
                   struct pp_span_call *v);
+void pp_span_slot(const struct pp_call *c, const struct pp_cp_span *span,
+                  struct pp_span_call *v, int slot, size_t row_bytes);
 
 /* QK-norm (qk_norm.c). fwd writes the queries and keys of QKV from the
  * raw ones. bwd_input keeps their gradients in DQKV, then takes them through

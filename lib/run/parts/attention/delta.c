@@ -3,7 +3,7 @@
  * One product makes queries, keys, values, the gate of the outputs, and what
  * decides how much a token writes and how fast the state decays.
  * Tensor-parallel ranks divide the heads. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/attention/attention.h"
 
 static struct pp_product product(const struct pp_call *c)
 {
@@ -63,26 +63,165 @@ static struct pp_delta_weights weights(const struct pp_call *c)
                                      c->w[PP_P_DELTA_NORM]};
 }
 
+/* Context-parallel ranks: each gets a share of the heads for the rows of all
+ * ranks, as attention does in heads.c, so whole sequences pass a state. Outputs
+ * of states, and gradients behind the activation and of the norm, are kept for
+ * these rows. */
+struct share {
+    struct pp_delta_shape s;
+    size_t ranks, row, values; /* widths of its rows, and of its outputs */
+};
+
+static struct share share_of(const struct pp_call *c)
+{
+    const struct pp_delta d = pp_shard_delta(&c->env->shard);
+    struct share h = {.s = shape(c), .ranks = (size_t)c->env->context.group.n};
+    h.row = pp_delta_outputs(&d) / h.ranks;
+    h.values = d.value_heads * d.value_dim / h.ranks;
+    h.s.before = before(c);
+    if (h.ranks == 1)
+        return h;
+    h.s.N = c->mb->keys.n;
+    h.s.NK /= h.ranks;
+    h.s.NV /= h.ranks;
+    h.s.n_sequences = c->mb->keys.n_whole;
+    h.s.cu_padded = c->mb->keys.whole_cu_padded;
+    h.s.share = (size_t)c->env->context.group.index;
+    h.s.others = h.ranks - 1;
+    return h;
+}
+
+/* Returns the columns of rows like QKV_RAW, or of outputs. */
+static struct pp_bundle inputs(const struct pp_call *c, const struct share *h,
+                               const void *rows)
+{
+    const struct pp_delta d = pp_shard_delta(&c->env->shard);
+    size_t keys = d.key_heads * d.key_dim, NV = d.value_heads;
+    size_t values = NV * d.value_dim, ld = h->row * h->ranks;
+    const size_t apart[] = {keys, keys, values, values, NV, NV};
+    const size_t grouped[] = {ld - 2 * NV, 2 * NV};
+    const size_t *width = h->s.grouped ? grouped : apart;
+    struct pp_bundle b = {.n = 0};
+    for (size_t at = 0, i = 0; at < ld; at += width[i++])
+        pp_bundle_add(&b, rows, ld, at, width[i] / h->ranks);
+    return b;
+}
+
+static struct pp_bundle outputs(const struct share *h, const void *rows)
+{
+    struct pp_bundle b = {.n = 0};
+    pp_bundle_add(&b, rows, h->values * h->ranks, 0, h->values);
+    return b;
+}
+
+/* Room for rows of a share behind `at`; none if the rank has all heads. */
+static void *behind_rows(const struct pp_call *c, const struct share *h,
+                         void *at, size_t width)
+{
+    return pp_at(c, at, h->ranks > 1 ? h->s.N * width : 0);
+}
+
+/* Returns the rows of the share: in x, with y as scratch, or where they are. */
+static const void *take(const struct pp_call *c, const struct share *h,
+                        struct pp_bundle b, void *x, void *y)
+{
+    if (h->ranks == 1)
+        return b.block[0].from;
+    pp_to_heads(c, &b, x, y);
+    return x;
+}
+
 /* Slices do not make queries, keys and values again: if they are there, this is
  * I, and the next slice has put gradients in the place of what it read. */
 static void heads_fwd(const struct pp_call *c, bool again)
 {
-    struct pp_delta_shape s = shape(c);
+    struct share h = share_of(c);
     const struct pp_delta_weights w = weights(c);
-    s.before = before(c);
-    s.behind = again ? NULL : behind(c);
-    PP_RUN(c, delta->fwd, c->s[PP_S_GATED], c->s[PP_S_ATTN], c->s[PP_S_QKV_RAW],
-           &w, &s, c->scratch);
+    void *x = c->scratch, *y = behind_rows(c, &h, x, h.row);
+    void *scratch = behind_rows(c, &h, y, h.row);
+    const void *in = take(c, &h, inputs(c, &h, c->s[PP_S_QKV_RAW]), x, y);
+    const struct pp_bundle out = outputs(&h, c->s[PP_S_GATED]);
+    h.s.behind = again ? NULL : behind(c);
+    PP_RUN(c, delta->fwd, h.ranks > 1 ? y : c->s[PP_S_GATED], c->s[PP_S_ATTN],
+           in, &w, &h.s, scratch);
+    if (h.ranks > 1)
+        pp_from_heads(c, &out, y, x);
+}
+
+/* Computes DQKV from the gradients of outputs; room is scratch. */
+static void heads_bwd_input(const struct pp_call *c, const void *dgated,
+                            void *room)
+{
+    struct share h = share_of(c);
+    const struct pp_delta_weights w = weights(c);
+    void *x = room, *dout = behind_rows(c, &h, x, h.row);
+    void *din = behind_rows(c, &h, dout, h.values);
+    void *y = behind_rows(c, &h, din, h.row);
+    void *scratch = behind_rows(c, &h, y, h.row);
+    const void *in = take(c, &h, inputs(c, &h, c->s[PP_S_QKV_RAW]), x, y);
+    const void *dy = take(c, &h, outputs(&h, dgated), dout, y);
+    const struct pp_bundle back = inputs(c, &h, c->s[PP_S_DQKV]);
+    h.s.behind = behind(c);
+    PP_RUN(c, delta->bwd_input, h.ranks > 1 ? din : c->s[PP_S_DQKV],
+           c->s[PP_S_DQK_NORM], c->s[PP_S_DSINKS], dy, in, c->s[PP_S_ATTN], &w,
+           &h.s, scratch);
+    if (h.ranks > 1)
+        pp_from_heads(c, &back, din, y);
+}
+
+static void heads_bwd_weight(const struct pp_call *c)
+{
+    struct share h = share_of(c);
+    const struct pp_delta_weights w = weights(c);
+    const struct pp_delta_gradients g = {pp_call_gradient(c, PP_P_DELTA_CONV),
+                                         pp_call_gradient(c, PP_P_DELTA_DT),
+                                         pp_call_gradient(c, PP_P_DELTA_LOG),
+                                         pp_call_gradient(c, PP_P_DELTA_NORM)};
+    void *x = c->scratch, *dx = behind_rows(c, &h, x, h.row);
+    void *y = behind_rows(c, &h, dx, h.row);
+    const void *in = take(c, &h, inputs(c, &h, c->s[PP_S_QKV_RAW]), x, y);
+    const void *din = take(c, &h, inputs(c, &h, c->s[PP_S_DQKV]), dx, y);
+    h.s.before = NULL;
+    h.s.behind = behind(c);
+    PP_RUN(c, delta->bwd_weight, &g, din, c->s[PP_S_DQK_NORM],
+           c->s[PP_S_DSINKS], in, &w, &h.s);
+}
+
+/* The call of a span, or of the whole microbatch if it has no spans. */
+static size_t n_calls(const struct pp_call *c)
+{
+    return c->mb->spans ? c->mb->n_spans : 1;
+}
+
+static const struct pp_call *call_of(const struct pp_call *c, size_t i,
+                                     struct pp_span_call *v)
+{
+    const struct pp_delta d = pp_shard_delta(&c->env->shard);
+    size_t e = c->k->element_bytes, values = d.value_heads * d.value_dim;
+    const size_t width[][2] = {
+        {PP_S_QKV_RAW, pp_delta_outputs(&d)},
+        {PP_S_ATTN, values},
+        {PP_S_GATED, values},
+        {PP_S_DQKV, pp_delta_outputs(&d)},
+        {PP_S_DQK_NORM, pp_delta_channels(&d)},
+        {PP_S_DSINKS, d.value_dim * (size_t)c->env->context.group.n}};
+    if (!c->mb->spans)
+        return c;
+    pp_span_call(c, &c->mb->spans[i], v);
+    for (size_t k = 0; k < sizeof width / sizeof *width; k++)
+        pp_span_slot(c, &c->mb->spans[i], v, (int)width[k][0], width[k][1] * e);
+    return &v->call;
 }
 
 static void delta_inner(const struct pp_call *c, enum pp_recompute parts)
 {
     const struct pp_product in = product(c);
+    struct pp_span_call v;
     if (parts & PP_AGAIN_QKV)
         pp_product_fwd(c, &in, c->T, c->s[PP_S_QKV_RAW],
                        pp_layer_gather(c, c->s[PP_S_NORM1]), NULL);
-    if (parts & PP_AGAIN_ATTENTION)
-        heads_fwd(c, !(parts & PP_AGAIN_QKV));
+    for (size_t i = 0; parts & PP_AGAIN_ATTENTION && i < n_calls(c); i++)
+        heads_fwd(call_of(c, i, &v), !(parts & PP_AGAIN_QKV));
 }
 
 static void delta_last(const struct pp_call *c, void *y, const void *residual)
@@ -94,36 +233,29 @@ static void delta_last(const struct pp_call *c, void *y, const void *residual)
 static void delta_bwd_input(const struct pp_call *c, const void *dy)
 {
     const struct pp_product in = product(c), out = output(c);
-    struct pp_delta_shape s = shape(c);
-    const struct pp_delta_weights w = weights(c);
-    s.before = before(c);
-    s.behind = behind(c);
+    struct pp_span_call v;
     /* Nothing here reads what the slice before passes. */
-    if (passed(c) && !s.before)
+    if (passed(c) && !before(c))
         pp_call_erase(c, passed(c),
                       pp_unit_states(&c->env->shard, c->l->unit,
                                      c->k->accumulator_bytes));
-    void *dgated = c->scratch;
+    void *dgated = c->scratch, *room = pp_at(c, dgated, out.in * c->T);
     pp_join_bwd_input(c, &out, dgated, dy, c->s[PP_S_GATED]);
-    PP_RUN(c, delta->bwd_input, c->s[PP_S_DQKV], c->s[PP_S_DQK_NORM],
-           c->s[PP_S_DSINKS], dgated, c->s[PP_S_QKV_RAW], c->s[PP_S_ATTN], &w,
-           &s, pp_at(c, dgated, out.in * c->T));
+    for (size_t i = 0; i < n_calls(c); i++) {
+        size_t first = c->mb->spans ? c->mb->spans[i].first_row : 0;
+        heads_bwd_input(call_of(c, i, &v), pp_at(c, dgated, first * out.in),
+                        room);
+    }
     pp_split_bwd_input(c, &in, c->s[PP_S_DNORM1], c->s[PP_S_DQKV]);
 }
 
 static void delta_bwd_weight(const struct pp_call *c)
 {
     const struct pp_product in = product(c), out = output(c);
-    struct pp_delta_shape s = shape(c);
-    const struct pp_delta_weights w = weights(c);
-    s.behind = behind(c);
-    const struct pp_delta_gradients g = {pp_call_gradient(c, PP_P_DELTA_CONV),
-                                         pp_call_gradient(c, PP_P_DELTA_DT),
-                                         pp_call_gradient(c, PP_P_DELTA_LOG),
-                                         pp_call_gradient(c, PP_P_DELTA_NORM)};
+    struct pp_span_call v;
     pp_join_bwd_weight(c, &out, c->s[PP_S_DOUT1], c->s[PP_S_GATED]);
-    PP_RUN(c, delta->bwd_weight, &g, c->s[PP_S_DQKV], c->s[PP_S_DQK_NORM],
-           c->s[PP_S_DSINKS], c->s[PP_S_QKV_RAW], &w, &s);
+    for (size_t i = 0; i < n_calls(c); i++)
+        heads_bwd_weight(call_of(c, i, &v));
     pp_product_bwd_weight(c, &in, c->T, c->s[PP_S_DQKV],
                           pp_layer_gather(c, c->s[PP_S_NORM1]));
 }

@@ -11,42 +11,27 @@
 
 #include "comm/collective.h"
 
-enum { MAX_BLOCKS = 5 };
-
-/* Neighbouring columns of a tensor of this rank: member i's begin at column
- * at + i * width. */
-struct columns {
-    const void *from;
-    size_t ld, at, width;
-};
-
-/* The columns that travel together, and their sum of widths. */
-struct bundle {
-    struct columns block[MAX_BLOCKS];
-    size_t n, width;
-};
-
 static size_t n_members(const struct pp_call *c)
 {
     return (size_t)c->env->context.group.n;
 }
 
-static void add_block(struct bundle *b, const void *from, size_t ld, size_t at,
-                      size_t width)
+void pp_bundle_add(struct pp_bundle *b, const void *from, size_t ld, size_t at,
+                   size_t width)
 {
-    b->block[b->n++] = (struct columns){from, ld, at, width};
+    b->block[b->n++] = (struct pp_columns){from, ld, at, width};
     b->width += width;
 }
 
 /* Queries, keys and values of a tensor like QKV. */
-static struct bundle bundle_of(const struct pp_call *c, const void *qkv)
+static struct pp_bundle bundle_of(const struct pp_call *c, const void *qkv)
 {
     struct pp_qkv_widths w = pp_qkv_widths(c);
     size_t share = n_members(c);
-    struct bundle b = {.n = 0};
-    add_block(&b, qkv, w.row, 0, w.q / share);
-    add_block(&b, qkv, w.row, w.q, (w.qk - w.q) / share);
-    add_block(&b, qkv, w.row, w.qk, (w.qkv - w.qk) / share);
+    struct pp_bundle b = {.n = 0};
+    pp_bundle_add(&b, qkv, w.row, 0, w.q / share);
+    pp_bundle_add(&b, qkv, w.row, w.q, (w.qk - w.q) / share);
+    pp_bundle_add(&b, qkv, w.row, w.qk, (w.qkv - w.qk) / share);
     return b;
 }
 
@@ -65,13 +50,13 @@ static void swap_rows(const struct pp_call *c, void *in, const void *out,
 
 /* Copies the columns of every member between the tensors of a bundle and x,
  * where the rows of a member follow each other. */
-static void copy_columns(const struct pp_call *c, const struct bundle *b,
+static void copy_columns(const struct pp_call *c, const struct pp_bundle *b,
                          void *x, bool to_x)
 {
     for (size_t i = 0; i < n_members(c); i++) {
         void *at = pp_at(c, x, i * c->T * b->width);
         for (size_t j = 0; j < b->n; j++) {
-            const struct columns *k = &b->block[j];
+            const struct pp_columns *k = &b->block[j];
             void *own = pp_at(c, k->from, k->at + i * k->width);
             PP_RUN(c, copy, to_x ? at : own, to_x ? own : at, c->T, k->width,
                    to_x ? b->width : k->ld, to_x ? k->ld : b->width);
@@ -80,20 +65,16 @@ static void copy_columns(const struct pp_call *c, const struct bundle *b,
     }
 }
 
-/* Sends every member its columns. Leaves the rows of all ranks in the order of
- * the sequences in x; y is scratch. */
-static void to_heads(const struct pp_call *c, const struct bundle *b, void *x,
-                     void *y)
+void pp_to_heads(const struct pp_call *c, const struct pp_bundle *b, void *x,
+                 void *y)
 {
     copy_columns(c, b, x, true);
     swap_rows(c, y, x, b->width);
     PP_RUN(c, embedding_fwd, x, c->mb->keys.order, y, c->mb->keys.n, b->width);
 }
 
-/* Takes rows x, in the order of the sequences, back to the ranks that own them:
- * the columns of every member go where `from` of the bundle points. */
-static void from_heads(const struct pp_call *c, const struct bundle *b, void *x,
-                       void *y)
+void pp_from_heads(const struct pp_call *c, const struct pp_bundle *b, void *x,
+                   void *y)
 {
     PP_RUN(c, scatter, y, x, c->mb->keys.order, c->mb->keys.n, b->width);
     swap_rows(c, x, y, b->width);
@@ -141,7 +122,7 @@ void pp_sinks_bwd_input(const struct pp_call *c, const void *dattn,
 static void heads_fwd(const struct pp_call *c,
                       const struct pp_attention_shape *a, void *tiles)
 {
-    struct bundle qkv = bundle_of(c, c->s[PP_S_QKV]), o = {.n = 0};
+    struct pp_bundle qkv = bundle_of(c, c->s[PP_S_QKV]), o = {.n = 0};
     size_t ldo = a->ldo / n_members(c);
     struct pp_attention_shape h = shape_of_heads(c, a, qkv.width, ldo);
     void *x = pp_at(c, tiles, c->k->attention_scratch(&h));
@@ -150,33 +131,33 @@ static void heads_fwd(const struct pp_call *c,
     const void *sinks = c->w[PP_P_SINKS];
     if (sinks)
         sinks = pp_at(c, sinks, pp_lse_rows(c).first);
-    add_block(&o, c->s[PP_S_ATTN], a->ldo, 0, ldo);
-    to_heads(c, &qkv, x, y);
+    pp_bundle_add(&o, c->s[PP_S_ATTN], a->ldo, 0, ldo);
+    pp_to_heads(c, &qkv, x, y);
     PP_RUN(c, attention_fwd, y, c->s[PP_S_LSE], x, pp_at(c, x, q),
            pp_at(c, x, qk), sinks, &h, tiles);
-    from_heads(c, &o, y, x);
+    pp_from_heads(c, &o, y, x);
 }
 
 static void heads_bwd(const struct pp_call *c,
                       const struct pp_attention_shape *a, const void *dattn,
                       void *tiles)
 {
-    struct bundle all = bundle_of(c, c->s[PP_S_QKV]);
-    struct bundle grads = bundle_of(c, c->s[PP_S_DQKV]);
+    struct pp_bundle all = bundle_of(c, c->s[PP_S_QKV]);
+    struct pp_bundle grads = bundle_of(c, c->s[PP_S_DQKV]);
     size_t q = grads.block[0].width, qk = q + grads.block[1].width;
     size_t o = a->ldo / n_members(c);
-    add_block(&all, c->s[PP_S_ATTN], a->ldo, 0, o);
-    add_block(&all, dattn, a->ldo, 0, o);
+    pp_bundle_add(&all, c->s[PP_S_ATTN], a->ldo, 0, o);
+    pp_bundle_add(&all, dattn, a->ldo, 0, o);
     struct pp_attention_shape h = shape_of_heads(c, a, all.width, all.width);
     void *x = pp_at(c, tiles, c->k->attention_scratch(&h));
     void *y = pp_at(c, x, c->mb->keys.n * all.width);
     const void *attn = pp_at(c, x, grads.width), *d = pp_at(c, attn, o);
-    to_heads(c, &all, x, y);
+    pp_to_heads(c, &all, x, y);
     pp_sinks_bwd_input(c, d, attn, all.width);
     PP_RUN(c, attention_bwd, y, pp_at(c, y, q), pp_at(c, y, qk), d, x,
            pp_at(c, x, q), pp_at(c, x, qk), attn, c->s[PP_S_LSE], &h, tiles);
     PP_RUN(c, copy, x, y, c->mb->keys.n, grads.width, grads.width, all.width);
-    from_heads(c, &grads, x, y);
+    pp_from_heads(c, &grads, x, y);
 }
 
 const struct pp_attention_exchange pp_exchange_heads = {heads_fwd, heads_bwd};

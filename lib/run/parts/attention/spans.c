@@ -12,11 +12,18 @@ static void narrow(struct pp_group *g, const struct pp_cp_span *span)
     g->first += span->first * g->step;
 }
 
+void pp_span_slot(const struct pp_call *c, const struct pp_cp_span *span,
+                  struct pp_span_call *v, int slot, size_t row_bytes)
+{
+    if (c->s[slot])
+        v->call.s[slot] = (char *)c->s[slot] + span->first_row * row_bytes;
+}
+
 void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
                   struct pp_span_call *v)
 {
     struct pp_qkv_widths w = pp_qkv_widths(c);
-    size_t row = span->first_row, NH = w.heads;
+    size_t e = c->k->element_bytes, lse = w.heads * c->k->accumulator_bytes;
     v->env = *c->env;
     narrow(&v->env.context.group, span);
     v->mb = *c->mb;
@@ -28,14 +35,11 @@ void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
     v->call = pp_call_in(c, &v->env);
     v->call.mb = &v->mb;
     v->call.T = span->tokens;
-    void *const *s = c->s;
     for (int i = 0; i < PP_MAX_SAVED; i++)
         v->call.s[i] = NULL;
-    v->call.s[PP_S_QKV] = pp_at(c, s[PP_S_QKV], row * w.row);
-    v->call.s[PP_S_ATTN] = pp_at(c, s[PP_S_ATTN], row * w.o);
-    v->call.s[PP_S_LSE] = pp_statistic_at(c, s[PP_S_LSE], row * NH);
-    if (s[PP_S_DSINKS])
-        v->call.s[PP_S_DSINKS] = pp_statistic_at(c, s[PP_S_DSINKS], row * NH);
-    if (s[PP_S_DQKV])
-        v->call.s[PP_S_DQKV] = pp_at(c, s[PP_S_DQKV], row * w.row);
+    pp_span_slot(c, span, v, PP_S_QKV, w.row * e);
+    pp_span_slot(c, span, v, PP_S_ATTN, w.o * e);
+    pp_span_slot(c, span, v, PP_S_LSE, lse);
+    pp_span_slot(c, span, v, PP_S_DSINKS, lse);
+    pp_span_slot(c, span, v, PP_S_DQKV, w.row * e);
 }
