@@ -249,17 +249,12 @@ static size_t generator_params(const struct pp_model *m, struct pp_unit_id u,
  * embedding. */
 static bool may_map(struct pp_unit_id u, size_t slot)
 {
-    static const int products[] = {
-        PP_P_Q,           PP_P_K,         PP_P_V,          PP_P_ATTN_GATE,
-        PP_P_O,           PP_P_GATE,      PP_P_UP,         PP_P_DOWN,
-        PP_P_Q_A,         PP_P_Q_B,       PP_P_KV_A,       PP_P_KV_B,
-        PP_P_SHARED_GATE, PP_P_SHARED_UP, PP_P_SHARED_DOWN};
     if (u.kind == PP_UNIT_EMBED || u.kind == PP_UNIT_HEAD)
         return slot == PP_P_WEIGHT;
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-        if (u.kind == PP_UNIT_LAYER && products[i] == (int)slot)
-            return true;
-    return false;
+    return u.kind == PP_UNIT_LAYER &&
+           (pp_lora_may_adapt(slot) || slot == PP_P_ATTN_GATE ||
+            slot == PP_P_SHARED_GATE || slot == PP_P_SHARED_UP ||
+            slot == PP_P_SHARED_DOWN);
 }
 
 static void map_products(struct pp_unit_id u, struct pp_tensor_info *table,

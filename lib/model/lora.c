@@ -11,9 +11,19 @@
 #include "model/parts.h"
 
 const int pp_lora_slots[PP_N_ADAPTED] = {
-    PP_P_Q,    PP_P_K,   PP_P_V,   PP_P_O,    PP_P_GATE, PP_P_UP,
-    PP_P_DOWN, PP_P_Q_A, PP_P_Q_B, PP_P_KV_A, PP_P_KV_B,
+    PP_P_Q,       PP_P_K,       PP_P_V,       PP_P_O,
+    PP_P_GATE,    PP_P_UP,      PP_P_DOWN,    PP_P_Q_A,
+    PP_P_Q_B,     PP_P_KV_A,    PP_P_KV_B,    PP_P_DELTA_QKV,
+    PP_P_DELTA_Z, PP_P_DELTA_B, PP_P_DELTA_A, PP_P_DELTA_O,
 };
+
+bool pp_lora_may_adapt(size_t slot)
+{
+    for (size_t i = 0; i < PP_N_ADAPTED; i++)
+        if (pp_lora_slots[i] == (int)slot)
+            return true;
+    return false;
+}
 
 /* Returns the length of a tensor's name without ".weight". */
 static size_t module_length(const char *tensor)
@@ -183,17 +193,6 @@ size_t pp_lora_most(const struct pp_lora *l)
     return most;
 }
 
-bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot)
-{
-    const struct pp_names *names = pp_family_of(m->architecture)->names;
-    char name[PP_FQN_TEXT];
-    if (!names->layer[slot])
-        return false;
-    snprintf(name, sizeof name, "%.40s.%u.%.43s", names->layers,
-             (unsigned)u.layer, names->layer[slot]);
-    return is_target(m->lora, name);
-}
-
 /* Names A or B. All names are shorter; the bounds are for the compiler's
  * checks. */
 static void name_factor(struct pp_tensor_info *t,
@@ -264,14 +263,6 @@ void pp_lora_tensors(const struct pp_lora *l, struct pp_unit_id u, size_t n,
 
 /* --- which units have adapters --- */
 
-static bool may_adapt(size_t slot)
-{
-    for (size_t i = 0; i < PP_N_ADAPTED; i++)
-        if (pp_lora_slots[i] == (int)slot)
-            return true;
-    return false;
-}
-
 /* Returns 1 if a word names a product of the unit, 0 if it names none, or -1 if
  * it names a tensor that cannot have an adapter. */
 static int word_in_unit(const struct pp_model *m, struct pp_unit_id u,
@@ -282,7 +273,7 @@ static int word_in_unit(const struct pp_model *m, struct pp_unit_id u,
     int found = 0;
     for (size_t slot = 0; slot < n; slot++) {
         const struct pp_tensor_info *t = &table[slot];
-        bool adapts = u.kind == PP_UNIT_LAYER && may_adapt(slot);
+        bool adapts = u.kind == PP_UNIT_LAYER && pp_lora_may_adapt(slot);
         if (!t->name[0] || t->n_dims != 2 || !word_names(word, length, t->name))
             continue;
         if (!adapts)
@@ -396,7 +387,6 @@ int pp_lora_freeze(const struct pp_model *m, bool *frozen, struct pp_err *err)
     const char *part = m->table                  ? "a table of units"
                        : pp_model_has_encoder(m) ? "a model with an encoder"
                        : m->generator            ? "a model with a generator"
-                       : m->delta.key_heads ? "a model with linear attention"
                        : m->n_mtp ? "a layer for multi-token prediction"
                                   : NULL;
     bool any = false;

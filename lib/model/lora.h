@@ -48,6 +48,7 @@ struct pp_lora {
 /* The products that may have adapters, by slot. Adapter number i has A in slot
  * PP_P_ADAPTERS + 2 i, and B in the next. */
 extern const int pp_lora_slots[PP_N_ADAPTED];
+bool pp_lora_may_adapt(size_t slot);
 
 /* Checks the words of ranks and layers. Other functions read what is checked.
  */
@@ -82,10 +83,6 @@ bool pp_lora_has(const char *name);
 /* Returns the name that a tensor of an adapter's file has in the base, if it is
  * of a module that is trained whole; NULL: it is another tensor. */
 const char *pp_lora_base_name(const char *name);
-
-/* Returns whether a product of a layer, by slot, has an adapter. The model has
- * adapters, and the layer is trained. */
-bool pp_lora_adapts(const struct pp_model *m, struct pp_unit_id u, size_t slot);
 
 /* Sets frozen[i] for the units of which adapters train nothing, beside units
  * that are frozen anyway. Fails with PP_EXIT_INPUT if the model or a target

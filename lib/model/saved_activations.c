@@ -123,34 +123,40 @@ static void find_read(const struct pp_model *m, struct pp_unit_id u,
                       const struct pp_saved *saved, bool read[PP_MAX_SAVED])
 {
     static const struct {
-        size_t product, in, dout;
-    } products[PP_N_ADAPTED] = {
-        {PP_P_Q, PP_S_NORM1, PP_S_DQKV},
-        {PP_P_K, PP_S_NORM1, PP_S_DQKV},
-        {PP_P_V, PP_S_NORM1, PP_S_DQKV},
-        {PP_P_O, PP_S_ATTN, PP_S_DOUT1},
-        {PP_P_GATE, PP_S_NORM2, PP_S_DGATE_UP},
-        {PP_P_UP, PP_S_NORM2, PP_S_DGATE_UP},
-        {PP_P_DOWN, PP_S_ACT, PP_S_DOUT2},
-        {PP_P_Q_A, PP_S_NORM1, PP_S_DLATENT_RAW},
-        {PP_P_Q_B, PP_S_LATENT, PP_S_DQKV},
-        {PP_P_KV_A, PP_S_NORM1, PP_S_DLATENT_RAW},
-        {PP_P_KV_B, PP_S_LATENT, PP_S_DQKV},
+        size_t in, dout;
+    } products[PP_N_LAYER_PARAMS] = {
+        [PP_P_Q] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_K] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_V] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_O] = {PP_S_GATED, PP_S_DOUT1},
+        [PP_P_GATE] = {PP_S_NORM2, PP_S_DGATE_UP},
+        [PP_P_UP] = {PP_S_NORM2, PP_S_DGATE_UP},
+        [PP_P_DOWN] = {PP_S_ACT, PP_S_DOUT2},
+        [PP_P_Q_A] = {PP_S_NORM1, PP_S_DLATENT_RAW},
+        [PP_P_Q_B] = {PP_S_LATENT, PP_S_DQKV},
+        [PP_P_KV_A] = {PP_S_NORM1, PP_S_DLATENT_RAW},
+        [PP_P_KV_B] = {PP_S_LATENT, PP_S_DQKV},
+        [PP_P_DELTA_QKV] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_DELTA_Z] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_DELTA_B] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_DELTA_A] = {PP_S_NORM1, PP_S_DQKV},
+        [PP_P_DELTA_O] = {PP_S_GATED, PP_S_DOUT1},
     };
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     bool parallel = pp_family_of(m->architecture)->parallel;
     const size_t same[][2] = {
         {PP_S_NORM2, parallel ? PP_S_NORM1 : PP_S_MID},
         {PP_S_NORM1, PP_S_X},
+        {PP_S_GATED, PP_S_ATTN},
         {PP_S_DOUT1, PP_S_DMID},
         {PP_S_DMID, PP_S_DY},
         {PP_S_DOUT2, PP_S_DY},
     };
-    for (size_t i = 0; i < PP_N_ADAPTED; i++)
-        if (pp_lora_adapts(m, u, products[i].product))
-            read[products[i].in] = read[products[i].dout] = true;
-    if (m->gates) {
-        read[PP_S_GATED] = read[PP_S_ATTN];
-        read[PP_S_ATTN] = false;
+    pp_unit_params(m, u, table);
+    for (size_t i = 0; i < PP_N_ADAPTED; i++) {
+        int slot = pp_lora_slots[i];
+        if (table[PP_P_ADAPTERS + 2 * i].name[0])
+            read[products[slot].in] = read[products[slot].dout] = true;
     }
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (read[same[i][0]] && !saved[same[i][0]].width)

@@ -6,7 +6,7 @@
 #define PP_MODEL_SLOTS_H
 
 /* Products that may have adapters of low rank (lora.h). */
-enum { PP_N_ADAPTED = 11 };
+enum { PP_N_ADAPTED = 16 };
 
 /* Parameters of a decoder layer. q, k, v and the gate of attention are
  * adjacent, as are the biases of the first three, gate and up, and the biases

@@ -16,7 +16,9 @@ setup() {
 # plan CASE [OPTION...]: a step takes every bin.
 plan() {
     local model=${1%-patterns}
-    ppsplit -q "${@:2}" "$GOLDEN/${model%-saved}/model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
+    model=$GOLDEN/${model%-saved}/model
+    [ -d "$model" ] || model=$GOLDEN/families/$1/model
+    ppsplit -q "${@:2}" "$model" | ppsched -q -s 1f1b -m "$BINS" >plan.json
 }
 
 # train CASE STEPS [OPTION...]
@@ -36,15 +38,20 @@ losses() {
         { cat steps.jsonl "$GOLDEN/lora/$1/expected.json"; return 1; }
 }
 
-# agrees CASE: twenty steps, and the gradients of the first.
-agrees() {
-    plan "$1" -p 2 --lora "$GOLDEN/lora/$1"
+# gradients CASE [OPTION...]: the loss of the first step and its gradients.
+gradients() {
+    plan "$@" --lora "$GOLDEN/lora/$1"
     train "$1" 1 --dump-grads grads.safetensors
     losses "$1" 1e-9
     "$BUILDDIR/tests/golden/compare_tensors" 1e-9 1e-13 grads.safetensors \
         "$GOLDEN/lora/$1/grads.safetensors"
-    train "$1" 20
-    [ "$(wc -l <steps.jsonl)" -eq 20 ]
+}
+
+# agrees CASE [STEPS]: twenty steps, and the gradients of the first.
+agrees() {
+    gradients "$1" -p 2
+    train "$1" "${2-20}"
+    [ "$(wc -l <steps.jsonl)" -eq "${2-20}" ]
     losses "$1" 1e-8
 }
 
@@ -70,6 +77,20 @@ merged() {
     agrees mistral
     agrees smollm3
     agrees gemma3
+}
+
+@test "adapters of linear attention" {
+    # Twenty steps multiply rounding by 1e10, in PEFT too.
+    agrees qwen3_5_text 8
+    agrees qwen3_next
+    merged qwen3_5_text
+    # Ranks have parts of A or of B, or of the tokens.
+    pppack -q -l 48 --cp 2 -o packed "$GOLDEN/data.jsonl"
+    BINS=$(pppack --stats packed | jq .bins)
+    for o in '-p 1 --tp 2' '-p 1 --cp 2'; do
+        gradients qwen3_5_text $o
+        gradients qwen3_next $o
+    done
 }
 
 @test "adapters of fused products, of GPT-2 and Phi-3, and of Gemma 2" {
@@ -325,6 +346,8 @@ in_place() {
         pprun -q --data even --init 1 --steps 1 --save $o --save-dtype $o plain.json
         MODEL=$o/latest DATA=even in_place
     done
+    # A product of several tensors.
+    MODEL=$GOLDEN/families/qwen3_5_text/model DATA=even in_place
     for i in 1 2 3 4; do
         echo "{\"input_ids\": [$i, 5, 9, 2, 11, 3, 17, $((i + 7))]}"
     done >data.jsonl

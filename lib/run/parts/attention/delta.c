@@ -254,7 +254,7 @@ static void delta_bwd_weight(const struct pp_call *c)
     const struct pp_product in = product(c), out = output(c);
     struct pp_span_call v;
     pp_join_bwd_weight(c, &out, c->s[PP_S_DOUT1], c->s[PP_S_GATED]);
-    for (size_t i = 0; i < n_calls(c); i++)
+    for (size_t i = 0; c->g[PP_P_DELTA_CONV] && i < n_calls(c); i++)
         heads_bwd_weight(call_of(c, i, &v));
     pp_product_bwd_weight(c, &in, c->T, c->s[PP_S_DQKV],
                           pp_layer_gather(c, c->s[PP_S_NORM1]));
