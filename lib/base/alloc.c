@@ -13,6 +13,8 @@ enum { FIRST_CAPACITY = 16 };
 void pp_out_of_memory(void)
 {
     const char *erase = isatty(STDERR_FILENO) ? "\r\033[K" : ""; /* progress */
+    /* Another thread may fail at the same time: it waits here for the end. */
+    flockfile(stderr);
     fprintf(stderr, "%s%s: out of memory\n", erase,
             program_invocation_short_name);
     exit(PP_EXIT_SYSTEM);
