@@ -47,8 +47,7 @@ static bool is_placed(const struct pp_manifest *m, int apart,
     const struct pp_graph *g = &m->graph;
     int rows = g->n_rows - apart, behind = g->n_stages - apart;
     if (pp_graph_head(g) > 0)
-        return apart == 0 && placement == PP_PLACEMENT_LOOP &&
-               pp_graph_head(g) == rows;
+        return apart == 0 && placement == PP_PLACEMENT_LOOP;
     if (behind % rows)
         return false;
     bool chain = apart == 0 && pp_graph_is(g, placement);

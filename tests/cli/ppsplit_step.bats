@@ -340,8 +340,8 @@ profile() {
     refuses "a head of 6 stages does not divide evenly over 4 ranks; see \
 --head-stages" -q -p 4 --head-stages 6 m
     refuses "interleaved does not run a head of 4 stages: use gpipe, 1f1b, \
-eager-1f1b, seq1f1b, zb-h1 or zb-h2, which pass each rank once, with one stage \
-on each before the head" "${plan[@]}" -s interleaved m
+eager-1f1b, seq1f1b, zb-h1 or zb-h2, which pass each rank once" "${plan[@]}" \
+        -s interleaved m
     ppsplit "${plan[@]}" -o head.json m
     refuses "--export: 'megatron' has no head of several stages; plan without \
 --head-stages" --export megatron head.json

@@ -29,6 +29,13 @@ static const struct branches two = {
     .longest = 3,
     .stages = {{0, {-1}}, {1, {-1}}, {2, {0, 1, -1}}, {3, {2, -1}}},
     .depth = {2, 2, 1, 0}};
+static const struct branches diamond = {
+    .name = "a diamond",
+    .n_ranks = 4,
+    .n_stages = 4,
+    .longest = 3,
+    .stages = {{0, {-1}}, {1, {0, -1}}, {2, {0, -1}}, {3, {1, 2, -1}}},
+    .depth = {2, 1, 1, 0}};
 static const struct branches uneven = {.name = "image 1, audio 2, model 2",
                                        .n_ranks = 5,
                                        .n_stages = 5,
@@ -384,7 +391,7 @@ static void test_head(void)
     test_head_time(4);
     test_head_time(16);
     refuses_head("1f1b", 3, 1, 4, "4 stages does not divide evenly over 3");
-    refuses_head("1f1b", 2, 2, 4, "does not run a head of 4 stages");
+    refuses_head("1f1b", 2, 2, 4, "needs one stage on each rank before it");
     refuses_head("interleaved", 2, 1, 2, "does not run a head of 2 stages");
     /* A chain, branches, and a head that leaves out a stage are no such head.
      */
@@ -395,6 +402,9 @@ static void test_head(void)
     build(&f, &two);
     is_int(pp_graph_head(&f.graph), -1, "nor have branches");
     drop(&f);
+    build(&f, &diamond);
+    is_int(pp_graph_head(&f.graph), -1, "nor a diamond on ranks of its own");
+    drop(&f);
     build_head(&f, 2, 2);
     f.graph.stages[4].n_inputs = 1;
     is_int(pp_graph_head(&f.graph), -1, "nor stages without a loss of all");
@@ -403,8 +413,9 @@ static void test_head(void)
 
 int main(void)
 {
-    const struct branches *const all[] = {&two,   &uneven, &uneven3, &uneven4,
-                                          &three, &shared, &joined,  &crossing};
+    const struct branches *const all[] = {&two,     &diamond, &uneven,
+                                          &uneven3, &uneven4, &three,
+                                          &shared,  &joined,  &crossing};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         test_runs(all[i]);
         test_warmup(all[i]);

@@ -75,6 +75,11 @@ int pp_graph_add_head(struct pp_arena *a, int n, struct pp_graph *g,
 {
     const struct pp_stage_node *chain = g->stages;
     int first = g->n_stages, loss = first + n;
+    if (first != g->n_rows || g->n_copies > 1)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "head-stages", NULL,
+                               "a head of %d stages needs one stage on each "
+                               "rank before it",
+                               n);
     if (n % g->n_rows)
         return pp_fail_setting(err, PP_EXIT_INPUT, "head-stages", NULL,
                                "a head of %d stages does not divide evenly "
@@ -204,10 +209,15 @@ int pp_graph_break(const struct pp_graph *g)
 int pp_graph_head(const struct pp_graph *g)
 {
     int first = pp_graph_break(g) - 1, loss = g->n_stages - 1;
-    bool is = g->n_copies == 1 && first > 0 &&
+    int each = (loss - first) / g->n_rows;
+    bool is = g->n_copies == 1 && first == g->n_rows &&
+              loss - first == each * g->n_rows &&
               g->stages[loss].n_inputs == loss - first;
+    for (int s = 0; is && s < first; s++)
+        is = g->stages[s].row == s;
     for (int s = first; is && s < loss; s++)
-        is = g->stages[s].n_inputs == 1 &&
+        is = g->stages[s].row == (s - first) / each &&
+             g->stages[s].n_inputs == 1 &&
              g->stages[s].inputs[0] == first - 1 &&
              g->stages[loss].inputs[s - first] == s;
     return is ? first : -1;

@@ -118,15 +118,15 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
 int pp_graph_precede(struct pp_arena *a, int n, struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Puts a head behind a chain: n stages that read its last stage, in equal runs
- * on the rows from the first on, and the loss, which reads all of them, on the
- * row of the last stage. Fails with PP_EXIT_INPUT if n is not a multiple of the
- * rows. */
+/* Puts a head behind a chain that has one stage on each row: n stages that read
+ * its last stage, in equal runs on the rows from the first on, and the loss,
+ * which reads all of them, on the row of the last stage. Fails with
+ * PP_EXIT_INPUT if the chain is another or n is not a multiple of the rows. */
 int pp_graph_add_head(struct pp_arena *a, int n, struct pp_graph *g,
                       struct pp_err *err) PP_MUST_USE;
 
-/* Returns the first stage of the head if the graph is a chain with a head of
- * several stages and a loss behind it, else -1. */
+/* Returns the first stage of the head if the graph is one that
+ * pp_graph_add_head made, else -1: branches on other rows are no head. */
 int pp_graph_head(const struct pp_graph *g);
 
 /* Fills outputs, n_outputs, has_backward, input_grad and copy_of of every

@@ -24,22 +24,6 @@
 /* The rows behind the chain: of S and T, and of the loss. */
 enum { BEHIND = 2 };
 
-static int check_chain(const struct pp_kind *k, const struct pp_schedule *s,
-                       int first, struct pp_err *err)
-{
-    const struct pp_graph *g = s->graph;
-    bool once = first == g->n_rows && !k->chain && !k->copies;
-    for (int i = 0; once && i < first; i++)
-        once = g->stages[i].row == i;
-    return once ? 0
-                : pp_fail(err, PP_EXIT_INPUT,
-                          "%s does not run a head of %d stages: use gpipe, "
-                          "1f1b, eager-1f1b, seq1f1b, zb-h1 or zb-h2, which "
-                          "pass each rank once, with one stage on each before "
-                          "the head",
-                          s->kind, g->n_stages - 1 - first);
-}
-
 /* Emits op for all stages of the head. */
 static void emit_pass(struct pp_schedule *s, int first, enum pp_op op,
                       int microbatch)
@@ -68,8 +52,13 @@ int pp_emit_head(const struct pp_kind *k, struct pp_schedule *s,
     struct pp_schedule longer = {0};
     struct pp_arena arena = {0};
     struct pp_graph g;
-    if (check_chain(k, s, first, err) ||
-        pp_graph_chain(&arena, first + BEHIND, 1, PP_PLACEMENT_LOOP, &g, err)) {
+    if (k->chain || k->copies)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s does not run a head of %d stages: use gpipe, 1f1b, "
+                       "eager-1f1b, seq1f1b, zb-h1 or zb-h2, which pass each "
+                       "rank once",
+                       s->kind, s->graph->n_stages - 1 - first);
+    if (pp_graph_chain(&arena, first + BEHIND, 1, PP_PLACEMENT_LOOP, &g, err)) {
         pp_arena_finish(&arena);
         return -1;
     }
