@@ -139,7 +139,6 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     double room = linear ? delta_room(s, b, &once)
                          : (double)(tp * pp_attention_room(s) * e);
     w->token += fmax((double)mlp_scratch(s, u, b), room);
-    w->fixed += once;
     w->keys = linear ? 0 : tp * kv_heads * (m->head_dim + width) * e;
     w->states = pp_unit_states(s, u, b->accumulator_bytes);
     if (pp_layer_set_has(&m->moe.layers, u.layer)) {
@@ -148,7 +147,9 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
             times(pp_experts_room(s).counts, sizeof(int32_t)) + w->told,
             PP_LINE_BYTES);
     }
-    if (b->is_host) {
+    if (linear) {
+        w->fixed += once;
+    } else if (b->is_host) {
         w->fixed +=
             e * pp_attention_cpu_scratch(heads, kv_heads, m->head_dim, width);
     } else {
