@@ -83,8 +83,9 @@ void pp_to_heads(const struct pp_call *c, const struct pp_bundle *b, void *x,
 void pp_from_heads(const struct pp_call *c, const struct pp_bundle *b, void *x,
                    void *y);
 
-/* A span as a microbatch of its own: a call on fewer ranks (spans.c). It has
- * only the saved tensors that exchanges use; pp_span_slot adds another one. */
+/* A span as a microbatch of its own: a call on fewer ranks (spans.c). Of saved
+ * tensors it has those that have a row for each token of all tensor-parallel
+ * ranks. */
 struct pp_span_call {
     struct pp_call call;
     struct pp_env env;
@@ -92,8 +93,6 @@ struct pp_span_call {
 };
 void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
                   struct pp_span_call *v);
-void pp_span_slot(const struct pp_call *c, const struct pp_cp_span *span,
-                  struct pp_span_call *v, int slot, size_t row_bytes);
 
 /* QK-norm (qk_norm.c). fwd writes the queries and keys of QKV from the
  * raw ones. bwd_input keeps their gradients in DQKV, then takes them through

@@ -196,20 +196,9 @@ static size_t n_calls(const struct pp_call *c)
 static const struct pp_call *call_of(const struct pp_call *c, size_t i,
                                      struct pp_span_call *v)
 {
-    const struct pp_delta d = pp_shard_delta(&c->env->shard);
-    size_t e = c->k->element_bytes, values = d.value_heads * d.value_dim;
-    const size_t width[][2] = {
-        {PP_S_QKV_RAW, pp_delta_outputs(&d)},
-        {PP_S_ATTN, values},
-        {PP_S_GATED, values},
-        {PP_S_DQKV, pp_delta_outputs(&d)},
-        {PP_S_DQK_NORM, pp_delta_channels(&d)},
-        {PP_S_DSINKS, d.value_dim * (size_t)c->env->context.group.n}};
     if (!c->mb->spans)
         return c;
     pp_span_call(c, &c->mb->spans[i], v);
-    for (size_t k = 0; k < sizeof width / sizeof *width; k++)
-        pp_span_slot(c, &c->mb->spans[i], v, (int)width[k][0], width[k][1] * e);
     return &v->call;
 }
 

@@ -12,18 +12,24 @@ static void narrow(struct pp_group *g, const struct pp_cp_span *span)
     g->first += span->first * g->step;
 }
 
-void pp_span_slot(const struct pp_call *c, const struct pp_cp_span *span,
-                  struct pp_span_call *v, int slot, size_t row_bytes)
+/* Finds the saved tensors of a span behind the tensors of spans before it. */
+static void find_rows(const struct pp_call *c, size_t first, void **at)
 {
-    if (c->s[slot])
-        v->call.s[slot] = (char *)c->s[slot] + span->first_row * row_bytes;
+    struct pp_saved s[PP_MAX_SAVED];
+    const struct pp_shard *shard = &c->env->shard;
+    size_t n =
+        pp_unit_saved(shard, c->l->unit, c->l->recompute, PP_IN_BACKWARD, s);
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes =
+            s[i].is_statistic ? c->k->accumulator_bytes : c->k->element_bytes;
+        size_t width = s[i].width / pp_shard_row_ranks(shard);
+        at[i] = c->s[i] ? (char *)c->s[i] + first * width * bytes : NULL;
+    }
 }
 
 void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
                   struct pp_span_call *v)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(c);
-    size_t e = c->k->element_bytes, lse = w.heads * c->k->accumulator_bytes;
     v->env = *c->env;
     narrow(&v->env.context.group, span);
     v->mb = *c->mb;
@@ -35,11 +41,5 @@ void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
     v->call = pp_call_in(c, &v->env);
     v->call.mb = &v->mb;
     v->call.T = span->tokens;
-    for (int i = 0; i < PP_MAX_SAVED; i++)
-        v->call.s[i] = NULL;
-    pp_span_slot(c, span, v, PP_S_QKV, w.row * e);
-    pp_span_slot(c, span, v, PP_S_ATTN, w.o * e);
-    pp_span_slot(c, span, v, PP_S_LSE, lse);
-    pp_span_slot(c, span, v, PP_S_DSINKS, lse);
-    pp_span_slot(c, span, v, PP_S_DQKV, w.row * e);
+    find_rows(c, span->first_row, v->call.s);
 }
