@@ -296,7 +296,7 @@ static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
 
 /* Adds the exchange of heads of linear attention by context-parallel ranks:
  * inputs and outputs in F, gradients of both in I. pprun sends inputs again in
- * I, and inputs and their gradients in W. */
+ * I, and inputs and their gradients in W, unless that trains adapters alone. */
 static void add_linear(const struct pp_estimate *x, struct pp_unit_seconds *s)
 {
     const struct pp_delta d = pp_shard_delta(x->shard);
@@ -306,12 +306,13 @@ static void add_linear(const struct pp_estimate *x, struct pp_unit_seconds *s)
     double in = t * e * (double)pp_delta_outputs(&d) / g.n;
     double out = t * e * (double)(d.value_heads * d.value_dim) / g.n;
     int again = trainer_of(x)->exchanges.a2a_input > 1;
+    int trained = !x->shard->model->lora;
     if (g.n < 2)
         return;
     s->fwd[0] += (pp_link_time(l, in) + pp_link_time(l, out)) / t;
     s->input[0] +=
         ((1 + again) * pp_link_time(l, in) + pp_link_time(l, out)) / t;
-    s->weight[0] += again * 2 * pp_link_time(l, in) / t;
+    s->weight[0] += again * trained * 2 * pp_link_time(l, in) / t;
 }
 
 /* Adds the exchange of rows between expert-parallel ranks, for the rank that

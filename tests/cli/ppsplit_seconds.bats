@@ -313,6 +313,20 @@ longer() {
     done
 }
 
+@test "context-parallel ranks exchange heads of linear attention" {
+    echo '{"peaks": {"fp32": 1e15}, "efficiency": 1,
+        "levels": [{"bandwidth": 1e3, "latency": 0}]}' >slow.json
+    # A millisecond for each element of 4 bytes: half are another rank's, and a
+    # rank has half of the tokens. 72 inputs of heads, and 20 outputs. W with
+    # adapters alone sends nothing.
+    for lora in '' '--lora rank=2'; do
+        # shellcheck disable=SC2086 # options
+        ppsplit -q -p 1 -m 1 --cp 2 --machine slow.json --memory 1T --dtype fp32 \
+            $lora "$SRCDIR/tests/golden/families/qwen3_5_text/model" |
+            jq '.profile.units[1] | .fwd[0], .input[0], .weight[0]'
+    done | jq -se 'map(1e3 * . | round) == [92, 164, 144, 92, 164, 0]'
+}
+
 @test "uneven experts take time, rounds and the memory of other trainers" {
     experts 6 >model.json
     plan="-p 1 -m 1 --dp 4 --ep 4 --memory 1T"
