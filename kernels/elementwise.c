@@ -68,11 +68,12 @@ PP_ZERO(PP_KERNEL(zero))
 PP_SCALE_BY(PP_KERNEL(scale_by))
 {
     (void)stream;
-    scale_all(y, (real)factor, n);
+    for (size_t t = 0; t < N; t++)
+        scale_all((real *)y + t * ldy, (real)factor, C);
     return 0;
 }
 
-PP_SCALE_BY(PP_KERNEL(softcap))
+PP_SOFTCAP(PP_KERNEL(softcap))
 {
     (void)stream;
     cap_all(y, (real)factor, n);

@@ -48,10 +48,13 @@ template <int V> static __global__ void zero_kernel(elem *y, size_t n)
         ((pack<V> *)y)[i] = zero;
 }
 
-static __global__ void scale_kernel(elem *y, float factor, size_t n)
+static __global__ void scale_kernel(elem *y, float factor, size_t N, size_t C,
+                                    size_t ldy)
 {
-    for (size_t i = grid_thread(); i < n; i += grid_threads())
-        store(&y[i], to_float(y[i]) * factor);
+    for (size_t i = grid_thread(); i < N * C; i += grid_threads()) {
+        elem *at = y + i / C * ldy + i % C;
+        store(at, to_float(*at) * factor);
+    }
 }
 
 static __global__ void softcap_kernel(elem *y, float cap, size_t n)
@@ -133,13 +136,12 @@ PP_ZERO(PP_CUDA(zero))
 
 PP_SCALE_BY(PP_CUDA(scale_by))
 {
-    if (!n)
-        return 0;
-    return PP_LAUNCH(scale_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
-                     (elem *)y, (float)factor, n);
+    return N && C ? PP_LAUNCH(scale_kernel, blocks_for(N * C, THREADS), THREADS,
+                              0, stream, (elem *)y, (float)factor, N, C, ldy)
+                  : 0;
 }
 
-PP_SCALE_BY(PP_CUDA(softcap))
+PP_SOFTCAP(PP_CUDA(softcap))
 {
     if (!n)
         return 0;

@@ -455,7 +455,7 @@ typedef PP_TOP_K(pp_top_k_fn);
  *   add_gradient  y = a + b       the same for accumulated values
  *   copy          y = x           (N, C), ldy, ldx
  *   zero          y = 0           n elements
- *   scale_by      y = factor y    n elements
+ *   scale_by      y = factor y    (N, C), ldy
  *   softcap       y = factor tanh(y / factor)  n elements
  *   sum_squares   out[k] = sum x^2  of the k-th PP_SQUARES_BLOCK accumulated
  *                                 values, in double, for all of them; the last
@@ -467,7 +467,10 @@ typedef PP_TOP_K(pp_top_k_fn);
     int(name)(void *y, const void *x, size_t N, size_t C, size_t ldy, \
               size_t ldx, void *stream)
 #define PP_ZERO(name) int(name)(void *y, size_t n, void *stream)
-#define PP_SCALE_BY(name) \
+#define PP_SCALE_BY(name)                                             \
+    int(name)(void *y, double factor, size_t N, size_t C, size_t ldy, \
+              void *stream)
+#define PP_SOFTCAP(name) \
     int(name)(void *y, double factor, size_t n, void *stream)
 #define PP_SUM_SQUARES(name) \
     int(name)(double *out, const void *x, size_t n, void *stream)
@@ -475,6 +478,7 @@ typedef PP_ADD(pp_add_fn);
 typedef PP_COPY(pp_copy_fn);
 typedef PP_ZERO(pp_zero_fn);
 typedef PP_SCALE_BY(pp_scale_by_fn);
+typedef PP_SOFTCAP(pp_softcap_fn);
 typedef PP_SUM_SQUARES(pp_sum_squares_fn);
 
 /* adamw - one step of AdamW (Loshchilov and Hutter 2019) or of plain SGD, with
@@ -557,7 +561,7 @@ typedef PP_SGD(pp_sgd_fn);
     K(copy, pp_copy_fn)                                 \
     K(zero, pp_zero_fn)                                 \
     K(scale_by, pp_scale_by_fn)                         \
-    K(softcap, pp_scale_by_fn)                          \
+    K(softcap, pp_softcap_fn)                           \
     K(sum_squares, pp_sum_squares_fn)                   \
     K(adamw, pp_adamw_fn)                               \
     K(sgd, pp_sgd_fn)

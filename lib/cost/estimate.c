@@ -182,8 +182,8 @@ static double set_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
     bool experts = pp_layer_set_has(&e->layers, u.layer);
     double rows = (double)e->top_k * pp_shard_skew(x->shard, u.layer);
     part[NORMS] = second * 4 * h;
-    part[QKV] =
-        second * 2 * (double)((m->n_heads + m->n_kv_heads) * m->head_dim);
+    const struct pp_heads of = pp_unit_heads(m, u);
+    part[QKV] = second * 2 * (double)((of.n + of.n_kv) * of.qk);
     part[OUTPUTS] = second * 3 * h;
     part[MLP_ACT] =
         second * 3 * (double)(experts ? e->shared : m->intermediate);
@@ -259,19 +259,18 @@ static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
 
 /* Adds the exchange of keys and values by context-parallel ranks; I moves twice
  * as much. The steps of a ring hide behind the attention of a step. */
-static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
+static void add_context(const struct pp_estimate *x, struct pp_unit_id u,
+                        struct pp_unit_seconds *s)
 {
     const struct pp_model *m = x->shard->model;
     const struct pp_mesh *mesh = &language(x)->mesh;
     const struct pp_group g = group_of(x, PP_GROUP_CP);
-    double heads = (double)(m->mla.kv_rank ? m->n_heads : m->n_kv_heads);
-    double width =
-        m->mla.kv_rank
-            ? (double)(m->mla.nope_dim + m->mla.rope_dim + m->mla.v_dim)
-            : 2 * (double)m->head_dim;
+    const struct pp_heads h = pp_unit_heads(m, u);
+    double heads = (double)(m->mla.kv_rank ? h.n : h.n_kv);
+    double width = (double)(h.qk + h.v);
     double t = tokens_of(x), element = (double)x->precision->element_bytes;
     double kv = t * heads * width * element / mesh->tp;
-    double q = t * (double)(m->n_heads * m->head_dim) * element / mesh->tp;
+    double q = t * (double)(h.n * h.qk) * element / mesh->tp;
     if (g.n < 2 || !(s->fwd[1] > 0))
         return;
     if (mesh->cp_exchange == PP_CP_A2A) {
@@ -363,7 +362,7 @@ void pp_estimate_unit(const struct pp_estimate *x, size_t i,
         if (linear)
             add_linear(x, s);
         else
-            add_context(x, s);
+            add_context(x, u, s);
     }
     if (!is_free(x, PP_GROUP_EP))
         add_experts(x, u, s);

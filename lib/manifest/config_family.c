@@ -53,7 +53,9 @@ const char pp_config_definitions[] =
     "rope_parameters.partial_rotary_factor|partial_rotary_factor "
     "topk_norm=norm_topk_prob groups=1 kept=1 scale=1 "
     "adjacent=0 gates=0 query_scalar=0 query_beta=0 query_period=1 "
-    "apart=0 chunks=0 weighs=0 "
+    "apart=0 chunks=0 weighs=0 value_scale=0 "
+    /* Heads of layers with a window. */
+    "values=hd wkv=nkv whd=hd wvd=values "
     "embed_scale=0 "
     "logits_by=0 logit_cap=0 score_cap=0 sinks=0 erf=0 "
     "shared_gate=0 shared_scale=0 biases=0 limit=0 gain=0 "
@@ -105,12 +107,12 @@ static const struct member of_all[] = {
     {"theta", REAL, AT(rope.theta), 1e30},
     {"local_theta", REAL, AT(windowed_rope.theta), 1e30},
     {"query_scalar", REAL, AT(query_scalar)},
+    {"value_scale", REAL, AT(value_scale)},
     {"query_beta", REAL, AT(query_beta)},
     {"query_period", SIZE, AT(query_period)},
     {"apart", FLAG, AT(unrotated_queries)},
     {"chunks", FLAG, AT(chunked)},
     {"gates", FLAG, AT(gates)},
-    {"sinks", FLAG, AT(sinks)},
     {"embed_scale", REAL, AT(embed_scale)},
     {"logits_by", REAL, AT(logit_scale)},
     {"logit_cap", REAL, AT(logit_cap)},
@@ -128,6 +130,10 @@ static const struct member of_all[] = {
 static const struct member of_heads[] = {
     {"hd", SIZE, AT(head_dim)},
     {"rot", SIZE, AT(rotary_dim)},
+    {"values", SIZE, AT(v_dim)},
+    {"wkv", SIZE, AT(windowed_heads.n_kv)},
+    {"whd", SIZE, AT(windowed_heads.qk)},
+    {"wvd", SIZE, AT(windowed_heads.v)},
     {NULL, SIZE, 0},
 };
 static const struct member of_latents[] = {
@@ -298,6 +304,23 @@ static int read_members(struct pp_formulas *f, const struct member *k,
     return 0;
 }
 
+/* Sets the heads of layers with a window, unless they are the heads of the
+ * other layers. */
+static int set_windowed_heads(struct pp_formulas *f, struct pp_model *m)
+{
+    struct pp_heads *w = &m->windowed_heads, all = pp_model_heads(m, false);
+    struct key_place p;
+    if (m->n_heads % w->n_kv)
+        return pp_value_fail(place_of(f, "nh", &p),
+                             "'%zu' is not a multiple of %zu, the key and "
+                             "value heads of layers with a window",
+                             m->n_heads, w->n_kv);
+    m->v_dim = all.v == all.qk ? 0 : all.v;
+    bool same = w->n_kv == all.n_kv && w->qk == all.qk && w->v == all.v;
+    w->n = same || !m->window ? 0 : m->n_heads;
+    return 0;
+}
+
 /* Reads the width of a head, which is a share of the hidden size unless a key
  * has it. */
 static int read_heads(struct pp_formulas *f, struct pp_model *m)
@@ -314,7 +337,7 @@ static int read_heads(struct pp_formulas *f, struct pp_model *m)
         return pp_value_fail(place_of(f, "H", &other),
                              "'%zu' is not a multiple of %s, %zu", m->hidden,
                              at->key, m->n_heads);
-    if (read_members(f, of_heads, m))
+    if (read_members(f, of_heads, m) || set_windowed_heads(f, m))
         return -1;
     if (pp_family_of(m->architecture)->names->positions) {
         m->rotary_dim = 0;
@@ -440,7 +463,9 @@ static int read_layers(struct pp_formulas *f, struct pp_model *m)
         bool rotates = pp_formula_holds(f, "rotates");
         bool sparse = experts && pp_formula_holds(f, "sparse");
         bool recurs = may_recur(m) && pp_formula_holds(f, "recurs");
-        if (i >= PP_SET_LAYERS && (sliding || !rotates || sparse || recurs))
+        bool sinks = pp_formula_holds(f, "sinks");
+        if (i >= PP_SET_LAYERS &&
+            (sliding || !rotates || sparse || recurs || sinks))
             return pp_value_fail(
                 place_of(f, i < m->n_layers ? "L" : "ahead", &p),
                 "'%zu' layers are too many", m->n_layers + m->n_nextn);
@@ -450,6 +475,8 @@ static int read_layers(struct pp_formulas *f, struct pp_model *m)
             pp_layer_set_add(&m->unrotated, i);
         if (sparse)
             pp_layer_set_add(&m->moe.layers, i);
+        if (sinks)
+            pp_layer_set_add(&m->sinks, i);
         if (recurs)
             pp_layer_set_add(&m->delta.layers, i);
     }

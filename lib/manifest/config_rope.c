@@ -106,7 +106,7 @@ static int read_divisors(const struct pp_value *at, const char *key,
                          const struct pp_model *m, double *out)
 {
     struct pp_value list;
-    size_t n, half = pp_model_rotary(m) / 2;
+    size_t n, half = pp_model_rotary(m, false) / 2;
     if (pp_value_member(at, key, &list) || pp_value_array(&list, &n))
         return -1;
     if (n != half || n > PP_ROPE_DIVISORS)
@@ -265,6 +265,7 @@ int pp_config_read_two_ropes(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value list, at;
     struct pp_rope *full = &m->rope, *windowed = &m->windowed_rope;
+    windowed->odd = full->odd;
     *full = default_rope(full);
     *windowed = default_rope(windowed);
     if (pp_config_opt_positive(root, "rope_theta", 1e30, &full->theta) ||
@@ -282,11 +283,21 @@ int pp_config_read_two_ropes(const struct pp_value *root, struct pp_model *m)
     if (pp_config_find_set(&list, "rope_type", &at))
         return pp_value_fail(&at, "parameters for each type of layer are "
                                   "needed: full_attention, sliding_attention");
+    double part[2] = {0, 0};
     if (pp_config_find_set(&list, "full_attention", &at) &&
-        read_parameters(root, &at, m, full))
+        (pp_config_opt_positive(&at, "partial_rotary_factor", 1, &part[0]) ||
+         read_parameters(root, &at, m, full)))
         return -1;
-    return pp_config_find_set(&list, "sliding_attention", &at)
-               ? read_parameters(root, &at, m, windowed)
+    if (!pp_config_find_set(&list, "sliding_attention", &at))
+        return 0;
+    if (pp_config_opt_positive(&at, "partial_rotary_factor", 1, &part[1]) ||
+        read_parameters(root, &at, m, windowed))
+        return -1;
+    return part[0] < part[1] || part[0] > part[1]
+               ? pp_value_fail(&at,
+                               "'%.9g' as partial_rotary_factor, but '%.9g' of "
+                               "full_attention",
+                               part[1], part[0])
                : 0;
 }
 

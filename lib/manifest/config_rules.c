@@ -17,7 +17,7 @@ enum { N_PLACES = PP_IN_ENCODER_ROPE + 1 };
 #define LINEAR (OF(QWEN3_5) | OF(QWEN3_5_MOE) | OF(QWEN3_NEXT))
 #define PARTIAL                                                      \
     (OF(PHI3) | OF(GLM) | OF(GLM4) | OF(GLM4_MOE) | OF(SOLAR_OPEN) | \
-     OF(MINIMAX_M2) | LINEAR)
+     OF(MINIMAX_M2) | OF(MIMO_V2_FLASH) | LINEAR)
 #define GEMMAS (OF(GEMMA) | OF(GEMMA2) | OF(GEMMA3))
 #define V2_AND_V3 (OF(DEEPSEEK_V2) | OF(DEEPSEEK_V3))
 #define VL (OF(QWEN2_VIT) | OF(QWEN2_5_VIT) | OF(OMNI_VIT))
@@ -86,6 +86,9 @@ const struct pp_config_rule pp_config_rules[] = {
     {OF(GPT2), PP_IN_MODEL, "add_cross_attention", PP_FALSE},
     {OF(OLMO) | OF(OLMOE), PP_IN_MODEL, "clip_qkv", PP_NULL},
     {OF(COHERE2_MOE), PP_IN_MODEL, "rms_norm_eps", PP_NULL},
+    {OF(MIMO_V2_FLASH), PP_IN_MODEL, "rope_theta", PP_NUMBER, NULL, 5e6},
+    {OF(MIMO_V2_FLASH), PP_IN_MODEL, "partial_rotary_factor", PP_NUMBER, NULL,
+     0.334},
     {OF(COHERE2_MOE), PP_IN_MODEL, "expert_selection_fn", PP_WORD, selections},
     {OF(COHERE2_MOE), PP_IN_MODEL, "shared_expert_combination_strategy", PP_WORD,
      combinations},

@@ -147,9 +147,6 @@ const struct pp_outline_family pp_outline_families[] = {
      "self_attn.k_norm(nkv,hd)@use_qk_norm mlp", NULL},
     {"deepseek_v32", "DeepseekV32ForCausalLM", "norms latent_attention indexer "
      "mlp@!sparse experts@sparse shared_experts@sparse", NULL},
-    {"mimo_v2_flash", "MiMoV2FlashForCausalLM",
-     "nkv=num_key_value_heads*(sliding?2:1) norms attention sinks@sliding "
-     "mlp@!sparse experts@sparse", NULL},
     {"glm_moe_dsa", "GlmMoeDsaForCausalLM", "norms latent_attention "
      "indexer@!has(indexer_types)||is(indexer_types,full) mlp@!sparse "
      "experts@sparse shared_experts@sparse", NULL},

@@ -155,3 +155,40 @@ const struct pp_family pp_family_afmoe = {
     .mlp = PP_PART_EXPERTS,
     .norms_after = true,
 };
+
+static const struct pp_names mimo_names = {
+    PP_NAMES_OUTSIDE_LAYERS,
+    .layer =
+        {
+            NAMES,
+            [PP_P_ROUTER] = "mlp.gate.weight",
+            [PP_P_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
+            [PP_P_SINKS] = "self_attn.attention_sink_bias",
+        },
+    .buffers = {".inv_freq"},
+};
+
+/* Xiaomi, "MiMo-V2-Flash Technical Report", 2026. Layers with a window have
+ * sinks, and twice the heads of keys and values. */
+const struct pp_family pp_family_mimo_v2_flash = {
+    .model_type = "mimo_v2_flash",
+    .architecture = "MiMoV2FlashForCausalLM",
+    .config = ROUTER "kv=4 head=192 values=v_head_dim|128 "
+                     "eps=rms_norm_eps|0.00001 o_bias=0 wkv=2*nkv "
+                     "theta=5000000 local_theta=10000 "
+                     "part=rope_parameters.full_attention."
+                     "partial_rotary_factor|0.334 rot=floor(part*hd) span=129 "
+                     "wide=has(sliding_window_size)?sliding_window_size+1:"
+                     "sliding_window|129 pattern=l!=0&&(l+1)%6!=0 "
+                     "sinks=sliding "
+                     "value_scale=null(attention_value_scale)?0:"
+                     "attention_value_scale|0.707 S=0 "
+                     "sparse=has(mlp_layer_types)?mlp(sparse):l>=1 "
+                     "topk_norm=norm_topk_prob|1 "
+                     "scale=null(routed_scaling_factor)?1:"
+                     "routed_scaling_factor|1",
+    .names = &mimo_names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_EXPERTS,
+};

@@ -191,8 +191,8 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
         f.per_token += pp_delta_flops(m);
         return f;
     }
-    f.per_pair =
-        2 * (double)m->n_heads * (double)(m->head_dim + pp_model_v_dim(m));
+    const struct pp_heads h = pp_unit_heads(m, u);
+    f.per_pair = 2 * (double)h.n * (double)(h.qk + h.v);
     f.window = pp_unit_window(m, u);
     f.chunked = m->chunked;
     return f;

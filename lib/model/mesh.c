@@ -34,11 +34,16 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 
 /* Key and value heads divide by the ranks, or the ranks by the heads if these
  * are not in one tensor with queries. */
-static bool divides_kv_heads(const struct pp_model *m, size_t tp)
+static bool divides_kv_heads(const struct pp_model *m, bool windowed, size_t tp)
 {
-    return m->n_kv_heads % tp == 0 ||
-           (pp_model_trained(m) && tp % m->n_kv_heads == 0 &&
-            pp_family_of(m->architecture)->names->layer[PP_P_K]);
+    size_t n = pp_model_heads(m, windowed).n_kv;
+    return n % tp == 0 || (pp_model_trained(m) && tp % n == 0 &&
+                           pp_family_of(m->architecture)->names->layer[PP_P_K]);
+}
+
+static bool divides_all_heads(const struct pp_model *m, size_t tp)
+{
+    return divides_kv_heads(m, false, tp) && divides_kv_heads(m, true, tp);
 }
 
 /* Returns the most tensor-parallel ranks, fewer than x has, that can divide the
@@ -53,7 +58,7 @@ static size_t fewer_ranks(const struct pp_mesh *x, const struct pp_model *m)
         all =
             gcd(gcd(all, x->experts_over_tp ? 0 : e->intermediate), e->shared);
     size_t tp = (size_t)x->tp - 1;
-    while (tp > 1 && (all % tp || !divides_kv_heads(m, tp) || m->vocab < tp))
+    while (tp > 1 && (all % tp || !divides_all_heads(m, tp) || m->vocab < tp))
         tp--;
     return tp;
 }
@@ -81,9 +86,11 @@ static int check_kv_heads(const struct pp_mesh *x, const struct pp_model *m,
     if (check_tp(x, m, m->delta.key_heads, "key heads of linear attention",
                  err))
         return -1;
-    return divides_kv_heads(m, (size_t)x->tp)
+    bool windowed = divides_kv_heads(m, false, (size_t)x->tp);
+    return divides_all_heads(m, (size_t)x->tp)
                ? 0
-               : fail_tp(x, m, m->n_kv_heads, "key and value heads", err);
+               : fail_tp(x, m, pp_model_heads(m, windowed).n_kv,
+                         "key and value heads", err);
 }
 
 static int check_words(const struct pp_mesh *x, const struct pp_model *m,
@@ -311,6 +318,8 @@ static int check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                           struct pp_err *err)
 {
     size_t share = (size_t)x->cp * (size_t)x->tp;
+    bool windowed = m->n_kv_heads % share == 0;
+    const struct pp_heads h = pp_model_heads(m, windowed);
     if (x->cp > 1 && x->cp_exact && x->cp_exchange == PP_CP_RING)
         return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
                                "a ring adds in another order than one rank, "
@@ -326,13 +335,12 @@ static int check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                                "%d ranks are more than the %d that can "
                                "exchange heads",
                                x->cp, (int)PP_MOST_A2A_RANKS);
-    if (m->n_heads % share == 0 && m->n_kv_heads % share == 0)
+    if (h.n % share == 0 && h.n_kv % share == 0)
         return 0;
     return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
                            "the model's %zu heads and %zu key and value heads "
                            "do not divide by %zu ranks (cp%s)",
-                           m->n_heads, m->n_kv_heads, share,
-                           x->tp > 1 ? " x tp" : "");
+                           h.n, h.n_kv, share, x->tp > 1 ? " x tp" : "");
 }
 
 /* Returns whether tp ranks can divide an encoder's tensors. */

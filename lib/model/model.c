@@ -196,19 +196,21 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
     return false;
 }
 
-size_t pp_model_rotary(const struct pp_model *m)
+size_t pp_model_rotary(const struct pp_model *m, bool windowed)
 {
     if (m->table || pp_family_of(m->architecture)->names->positions)
         return 0;
     return m->mla.kv_rank  ? m->mla.rope_dim
            : m->rotary_dim ? m->rotary_dim
-                           : m->head_dim;
+                           : pp_model_heads(m, windowed).qk;
 }
 
 size_t pp_model_rope_width(const struct pp_model *m)
 {
-    bool more = m->windowed_rope.theta > 0 || m->query_beta > 0;
-    return pp_model_rotary(m) * (more ? 2 : 1);
+    bool windowed = m->windowed_rope.theta > 0;
+    bool more = windowed || m->query_beta > 0;
+    return pp_model_rotary(m, false) +
+           (more ? pp_model_rotary(m, windowed) : 0);
 }
 
 size_t pp_model_longest(const struct pp_model *m)
@@ -217,12 +219,13 @@ size_t pp_model_longest(const struct pp_model *m)
                    m->windowed_rope.type == PP_ROPE_DYNAMIC;
     if (m->rope.type == PP_ROPE_LONGROPE)
         return (size_t)m->rope.original_max_position;
-    return pp_model_rotary(m) && !dynamic ? SIZE_MAX : m->max_position;
+    return pp_model_rotary(m, false) && !dynamic ? SIZE_MAX : m->max_position;
 }
 
 bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
 {
-    return pp_model_rotary(m) && !pp_layer_set_has(&m->unrotated, u.layer);
+    return pp_model_rotary(m, false) &&
+           !pp_layer_set_has(&m->unrotated, u.layer);
 }
 
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u)
@@ -283,6 +286,20 @@ static void make_latent(struct pp_model *m)
     m->head_dim = a->kv_rank ? a->nope_dim + a->rope_dim : m->head_dim;
 }
 
+/* Keeps the query heads per key head of layers with a window, if there are so
+ * many heads. Their widths are the widths of the other layers. */
+static void make_windowed(struct pp_model *m)
+{
+    struct pp_heads *w = &m->windowed_heads, all = pp_model_heads(m, false);
+    if (!w->n)
+        return;
+    size_t ratio = w->n / w->n_kv;
+    w->n = all.n;
+    w->n_kv = all.n % ratio ? all.n_kv : all.n / ratio;
+    w->qk = all.qk;
+    w->v = all.v;
+}
+
 static void make_few_experts(struct pp_moe *e)
 {
     struct pp_router *r = &e->router;
@@ -307,8 +324,10 @@ void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
         divides_heads(tp, n, ratio) ? n : pp_least(m->n_kv_heads, tp);
     m->n_heads = m->n_kv_heads * ratio;
     m->head_dim = pp_least(m->head_dim, HEAD_DIM);
+    m->v_dim = pp_least(m->v_dim, V_DIM);
     m->rotary_dim = pp_least(m->rotary_dim, ROTARY_DIM);
     make_latent(m);
+    make_windowed(m);
     m->hidden = pp_least(m->hidden, HIDDEN);
     m->intermediate = pp_round_up(pp_least(m->intermediate, INTERMEDIATE), tp);
     m->moe.intermediate =

@@ -74,6 +74,7 @@
     F(AFMOE, afmoe)                       \
     F(COHERE2_MOE, cohere2_moe)           \
     F(LLAMA4, llama4)                     \
+    F(MIMO_V2_FLASH, mimo_v2_flash)       \
     F(QWEN3_5_MOE, qwen3_5_moe)           \
     F(QWEN3_NEXT, qwen3_next)
 
@@ -196,9 +197,18 @@ enum pp_role {
     PP_ROLE_FORWARD /* no unit up to this one is trained: it has no backward */
 };
 
+/* Heads of attention: queries; keys and values; their widths. */
+struct pp_heads {
+    size_t n, n_kv;
+    size_t qk, v; /* of a query or key, and of a value */
+};
+
 struct pp_model {
     enum pp_architecture architecture; /* the language model's */
     size_t hidden, intermediate, n_layers, n_heads, n_kv_heads, head_dim, vocab;
+    size_t v_dim; /* of a value head; 0: mla.v_dim, or head_dim */
+    struct pp_heads windowed_heads; /* of layers with a window; n 0: as the
+                                       others */
     size_t max_position;
     double norm_eps;
     double init_range; /* initializer_range: standard deviation of weights */
@@ -231,6 +241,7 @@ struct pp_model {
     bool unrotated_queries;
     size_t query_period;
     double query_scalar; /* scores are divided by its root; 0: head_dim */
+    double value_scale;  /* of values; 0: 1 */
     double embed_scale;  /* of embeddings; 0: 1 */
     double logit_scale;  /* of logits, before the cap; 0: 1 */
     double score_cap, logit_cap; /* they become cap tanh(x / cap); 0: none */
@@ -241,9 +252,9 @@ struct pp_model {
     size_t rope_axes[PP_ROPE_AXES];
     struct pp_mla mla;
     struct pp_delta delta;
-    bool gates;     /* a product of the input, behind a sigmoid, multiplies the
-                       output of attention */
-    bool sinks;     /* a learned attention sink per head */
+    bool gates; /* a product of the input, behind a sigmoid, multiplies the
+                   output of attention */
+    struct pp_layer_set sinks; /* layers with a learned sink per head */
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
                        from n_layers on. pprun trains at most one */
@@ -273,12 +284,6 @@ struct pp_model {
 static inline bool pp_model_is_tower(const struct pp_model *m)
 {
     return m->architecture >= PP_CLIP;
-}
-
-/* Returns the width of a value head. */
-static inline size_t pp_model_v_dim(const struct pp_model *m)
-{
-    return m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
 }
 
 /* Returns the name in config.json's architectures, such as "LlamaForCausalLM".
@@ -397,6 +402,24 @@ static inline size_t pp_unit_window(const struct pp_model *m,
     return pp_layer_set_has(&m->windowed, u.layer) ? m->window : 0;
 }
 
+/* Return the heads of layers with a window, or of the other layers; and the
+ * heads of a layer. */
+static inline struct pp_heads pp_model_heads(const struct pp_model *m,
+                                             bool windowed)
+{
+    size_t v = m->mla.kv_rank ? m->mla.v_dim : m->v_dim;
+    if (windowed && m->windowed_heads.n)
+        return m->windowed_heads;
+    return (struct pp_heads){m->n_heads, m->n_kv_heads, m->head_dim,
+                             v ? v : m->head_dim};
+}
+
+static inline struct pp_heads pp_unit_heads(const struct pp_model *m,
+                                            struct pp_unit_id u)
+{
+    return pp_model_heads(m, pp_layer_set_has(&m->windowed, u.layer));
+}
+
 /* Returns the role of a unit. Units that do not run are frozen. */
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u);
 
@@ -425,12 +448,14 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS]);
 
-/* Returns the elements of a query head that RoPE rotates, or 0: the model adds
- * learned positions to the embedding instead. */
-size_t pp_model_rotary(const struct pp_model *m);
+/* Returns the elements of a query head that RoPE rotates in layers with a
+ * window, or in the others; or 0: the model adds learned positions to the
+ * embedding instead. */
+size_t pp_model_rotary(const struct pp_model *m, bool windowed);
 
-/* Returns the elements of a row in the rotary tables: as many, or twice as many
- * if layers with a window or queries have tables of their own. */
+/* Returns the elements of a row in the rotary tables: as many, or also the
+ * elements of a second table if layers with a window or queries have tables of
+ * their own. */
 size_t pp_model_rope_width(const struct pp_model *m);
 
 /* Returns the most tokens of a sequence, or SIZE_MAX: RoPE goes on behind

@@ -181,39 +181,39 @@ static void attention_tensors(const struct pp_model *m,
                               const struct pp_model_part *p,
                               struct pp_tensor_info *out)
 {
-    (void)p;
-    size_t h = m->hidden, nq = m->n_heads, nkv = m->n_kv_heads;
-    size_t q = nq * m->head_dim, kv = nkv * m->head_dim;
+    const struct pp_heads of = pp_unit_heads(m, p->unit);
+    size_t h = m->hidden, nq = of.n, nkv = of.n_kv, o = nq * of.v;
+    size_t q = nq * of.qk, k = nkv * of.qk, v = nkv * of.v;
     bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_K];
-    set_matrix(&out[PP_P_O], h, q, PP_SPLIT_COLUMNS, nq);
-    size_t rows = fused ? q + 2 * kv : q, n_parts = fused ? nkv : nq;
+    set_matrix(&out[PP_P_O], h, o, PP_SPLIT_COLUMNS, nq);
+    size_t rows = fused ? q + k + v : q, n_parts = fused ? nkv : nq;
     rows += pp_model_gates_beside(m) ? q : 0;
     set_matrix(&out[PP_P_Q], rows, h, PP_SPLIT_ROWS, n_parts);
     if (m->qkv_bias)
         set_bias(&out[PP_P_Q_BIAS], rows, PP_SPLIT_ROWS, n_parts);
     if (fused) {
-        set_segments(&out[PP_P_Q], q, kv, kv);
-        set_segments(&out[PP_P_Q_BIAS], q, kv, kv);
+        set_segments(&out[PP_P_Q], q, k, v);
+        set_segments(&out[PP_P_Q_BIAS], q, k, v);
     } else {
-        set_matrix(&out[PP_P_K], kv, h, PP_SPLIT_ROWS, nkv);
-        set_matrix(&out[PP_P_V], kv, h, PP_SPLIT_ROWS, nkv);
+        set_matrix(&out[PP_P_K], k, h, PP_SPLIT_ROWS, nkv);
+        set_matrix(&out[PP_P_V], v, h, PP_SPLIT_ROWS, nkv);
     }
     if (m->qkv_bias && !fused) {
         if (!m->no_k_bias)
-            set_bias(&out[PP_P_K_BIAS], kv, PP_SPLIT_ROWS, nkv);
-        set_bias(&out[PP_P_V_BIAS], kv, PP_SPLIT_ROWS, nkv);
+            set_bias(&out[PP_P_K_BIAS], k, PP_SPLIT_ROWS, nkv);
+        set_bias(&out[PP_P_V_BIAS], v, PP_SPLIT_ROWS, nkv);
     }
     if (m->o_bias)
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
     if (m->gates && !pp_model_gates_beside(m))
-        set_matrix(&out[PP_P_ATTN_GATE], q, h, PP_SPLIT_ROWS, nq);
-    if (m->sinks)
+        set_matrix(&out[PP_P_ATTN_GATE], o, h, PP_SPLIT_ROWS, nq);
+    if (pp_layer_set_has(&m->sinks, p->unit.layer))
         set_vector(&out[PP_P_SINKS], nq, PP_INIT_NORMAL, PP_SPLIT_ROWS, nq);
     if (pp_family_of(m->architecture)->names->layer[PP_P_Q_NORM] &&
         m->qk_norm) {
         bool all = m->norms_all_heads;
-        set_norm(m, &out[PP_P_Q_NORM], all ? q : m->head_dim);
-        set_norm(m, &out[PP_P_K_NORM], all ? kv : m->head_dim);
+        set_norm(m, &out[PP_P_Q_NORM], all ? q : of.qk);
+        set_norm(m, &out[PP_P_K_NORM], all ? k : of.qk);
         if (all) {
             divide_rows(&out[PP_P_Q_NORM], nq);
             divide_rows(&out[PP_P_K_NORM], nkv);
@@ -225,27 +225,27 @@ static void attention_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     const struct pp_model *m = s->model;
-    size_t tp = pp_shard_row_ranks(s), hd = m->head_dim;
-    size_t nh = tp * pp_shard_heads(s), nkv = tp * pp_shard_kv_heads(s);
-    size_t qk = nh + nkv, qkv = qk + nkv;
+    const struct pp_heads h = pp_shard_heads(s, p->unit);
+    size_t tp = pp_shard_row_ranks(s), nh = tp * h.n, nkv = tp * h.n_kv;
+    size_t n = nh + nkv, qk = n * h.qk, o = nh * h.v;
     /* 0 removes the tensors of QK-norm, or of the gradient of its weight. */
     size_t norm = pp_unit_norms_qk(m, p->unit);
     size_t of_weight =
         pp_family_of(m->architecture)->names->layer[PP_P_Q_NORM] ? norm : 0;
-    size_t row = qkv + (m->gates ? nh : 0);
-    size_t norms = m->norms_all_heads ? 2 * tp : qk;
-    out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
+    size_t row = qk + nkv * h.v + (m->gates ? o : 0);
+    size_t norms = m->norms_all_heads ? 2 * tp : n;
+    out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk};
     out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * norms, true};
-    out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, row * hd};
+    out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, row};
     out[PP_S_LSE] = (struct pp_saved){PP_SAVED_ACT_I, nh, true};
-    out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
-    out[PP_S_GATED] = (struct pp_saved){PP_SAVED_ACT_W, m->gates ? nh * hd : 0};
-    out[PP_S_DQK_NORM] =
-        (struct pp_saved){PP_SAVED_GRAD_W, of_weight * qk * hd};
-    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row * hd};
-    out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, 2 * nkv * hd};
-    out[PP_S_DSINKS] =
-        (struct pp_saved){PP_SAVED_GRAD_W, m->sinks ? nh : 0, true};
+    out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, o};
+    out[PP_S_GATED] = (struct pp_saved){PP_SAVED_ACT_W, m->gates ? o : 0};
+    out[PP_S_DQK_NORM] = (struct pp_saved){PP_SAVED_GRAD_W, of_weight * qk};
+    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, row};
+    out[PP_S_DKEYS] = (struct pp_saved){PP_SAVED_GRAD_KEYS, nkv * (h.qk + h.v)};
+    out[PP_S_DSINKS] = (struct pp_saved){
+        PP_SAVED_GRAD_W, pp_layer_set_has(&m->sinks, p->unit.layer) ? nh : 0,
+        true};
 }
 
 /* The latent values serve all heads: every tensor-parallel rank has their
@@ -281,9 +281,9 @@ static void latent_tensors(const struct pp_model *m,
 static void latent_saved(const struct pp_shard *s,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
     const struct pp_mla *a = &s->model->mla;
-    size_t tp = pp_shard_row_ranks(s), nh = tp * pp_shard_heads(s);
+    size_t tp = pp_shard_row_ranks(s);
+    size_t nh = tp * pp_shard_heads(s, p->unit).n;
     size_t kv = nh * (s->model->head_dim + a->v_dim);
     size_t qkv = nh * s->model->head_dim + kv;
     size_t low = tp * (a->q_rank + a->kv_rank), rope = tp * a->rope_dim;

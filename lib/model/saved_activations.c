@@ -288,17 +288,17 @@ struct pp_experts_room pp_experts_room(const struct pp_shard *s)
         .values = values};
 }
 
-size_t pp_attention_room(const struct pp_shard *s)
+size_t pp_attention_room(const struct pp_shard *s, struct pp_unit_id u)
 {
     const struct pp_model *m = s->model;
     const struct pp_mla *a = &m->mla;
-    size_t nh = pp_shard_heads(s),
-           up = nh * (a->nope_dim + a->v_dim) + 2 * a->rope_dim;
+    const struct pp_heads h = pp_shard_heads(s, u);
+    size_t up = h.n * (a->nope_dim + a->v_dim) + 2 * a->rope_dim;
     /* Queries with gates beside them change places with keys and values. */
     if (pp_model_gates_beside(m))
-        return 2 * (nh + pp_shard_kv_heads(s)) * m->head_dim;
+        return 2 * (h.n + h.n_kv) * h.qk;
     if (!a->kv_rank)
-        return nh * m->head_dim;
+        return h.n * h.v;
     return up > m->hidden ? up : m->hidden;
 }
 

@@ -63,17 +63,16 @@ static inline size_t pp_shard_row_ranks(const struct pp_shard *s)
     return s->whole_rows ? 1 : pp_shard_tp(s);
 }
 
-/* Return the query heads of the rank, and its key and value heads. Of fewer of
- * these than ranks, several ranks have the same one. */
-static inline size_t pp_shard_heads(const struct pp_shard *s)
+/* Returns the heads of a layer on the rank. Of fewer heads of keys and values
+ * than ranks, several ranks have the same one. */
+static inline struct pp_heads pp_shard_heads(const struct pp_shard *s,
+                                             struct pp_unit_id u)
 {
-    return s->model->n_heads / pp_shard_tp(s);
-}
-
-static inline size_t pp_shard_kv_heads(const struct pp_shard *s)
-{
-    size_t n = s->model->n_kv_heads, tp = pp_shard_tp(s);
-    return n < tp ? 1 : n / tp;
+    struct pp_heads h = pp_unit_heads(s->model, u);
+    size_t tp = pp_shard_tp(s);
+    h.n /= tp;
+    h.n_kv = h.n_kv < tp ? 1 : h.n_kv / tp;
+    return h;
 }
 
 /* Returns the linear attention of the rank. */
@@ -254,8 +253,8 @@ static inline size_t pp_experts_told(const struct pp_shard *s)
         2 * sizeof(double) / sizeof(int32_t) + (1 + (size_t)s->mesh.ep) * E, 2);
 }
 
-/* Returns the elements that attention needs beside what it saves, for each row
- * of a product. */
-size_t pp_attention_room(const struct pp_shard *s);
+/* Returns the elements that attention of a layer needs beside what it saves,
+ * for each row of a product. */
+size_t pp_attention_room(const struct pp_shard *s, struct pp_unit_id u);
 
 #endif

@@ -131,15 +131,14 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
                               struct pp_workspace *w)
 {
     const struct pp_model *m = s->model;
-    size_t width = pp_model_v_dim(m), e = b->element_bytes;
-    size_t tp = pp_shard_row_ranks(s), heads = pp_shard_heads(s);
-    size_t kv_heads = pp_shard_kv_heads(s);
+    const struct pp_heads h = pp_shard_heads(s, u);
+    size_t tp = pp_shard_row_ranks(s), e = b->element_bytes;
     bool linear = pp_layer_set_has(&m->delta.layers, u.layer);
     size_t once = 0;
     double room = linear ? delta_room(s, b, &once)
-                         : (double)(tp * pp_attention_room(s) * e);
+                         : (double)(tp * pp_attention_room(s, u) * e);
     w->token += fmax((double)mlp_scratch(s, u, b), room);
-    w->keys = linear ? 0 : tp * kv_heads * (m->head_dim + width) * e;
+    w->keys = linear ? 0 : tp * h.n_kv * (h.qk + h.v) * e;
     w->states = pp_unit_states(s, u, b->accumulator_bytes);
     if (pp_layer_set_has(&m->moe.layers, u.layer)) {
         w->told = b->is_host ? 0 : times(pp_experts_told(s), sizeof(int32_t));
@@ -150,28 +149,27 @@ static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
     if (linear) {
         w->fixed += once;
     } else if (b->is_host) {
-        w->fixed +=
-            e * pp_attention_cpu_scratch(heads, kv_heads, m->head_dim, width);
+        w->fixed += e * pp_attention_cpu_scratch(h.n, h.n_kv, h.qk, h.v);
     } else {
-        w->token += (double)(tp * heads * sizeof(float));
-        w->fixed += pp_attention_cuda_scratch(0, heads);
+        w->token += (double)(tp * h.n * sizeof(float));
+        w->fixed += pp_attention_cuda_scratch(0, h.n);
     }
 }
 
 /* Returns the bytes that context-parallel ranks exchange, for each row of a
  * rank. */
-static size_t exchanged(const struct pp_shard *s, const struct pp_workspace *w,
+static size_t exchanged(const struct pp_shard *s, struct pp_unit_id u,
+                        const struct pp_workspace *w,
                         const struct pp_backend *b)
 {
-    const struct pp_model *m = s->model;
+    const struct pp_heads h = pp_shard_heads(s, u);
     const struct pp_mesh *x = &s->mesh;
-    size_t heads = pp_shard_row_ranks(s) * pp_shard_heads(s);
     if (x->cp == 1)
         return 0;
     /* Sent and received: queries, keys and values, outputs and their
      * gradients. */
     if (x->cp_exchange == PP_CP_A2A)
-        return 2 * (heads * (m->head_dim + 2 * pp_model_v_dim(m)) *
+        return 2 * (pp_shard_row_ranks(s) * h.n * (h.qk + 2 * h.v) *
                         b->element_bytes +
                     w->keys);
     /* Keys and values of a rank and of the next, gradients of both, and
@@ -266,7 +264,7 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
             w.fixed += PP_LINE_BYTES;
         }
         if (!pp_layer_set_has(&m->delta.layers, u.layer))
-            w.token += (double)exchanged(s, &w, b);
+            w.token += (double)exchanged(s, u, &w, b);
         /* Loads of experts are summed. */
         if (routers > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
             w.fixed += times(routers, b->accumulator_bytes);

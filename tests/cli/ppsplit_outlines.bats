@@ -229,7 +229,7 @@ END
     jq 'del(.hidden_size)' m/config.json >c && mv c m/config.json
     run -2 --separate-stderr ppsplit -p 1 m
     [ "$stderr" = "ppsplit: m/config.json: 'hidden_size' is missing" ]
-    jq -c 'select(.type == "mimo_v2_flash" and .size == "small") | .config |
+    jq -c 'select(.type == "deepseek_v32" and .size == "small") | .config |
         del(.moe_intermediate_size, .intermediate_size)' \
         "$SRCDIR/tests/golden/outlines.jsonl" >config.json
     run -2 --separate-stderr ppsplit -p 1 config.json
@@ -252,7 +252,7 @@ END
 }
 
 @test "parts that are left out, and recomputation, are said" {
-    jq -c 'select(.type == "mimo_v2_flash" and .size == "small") | .config' \
+    jq -c 'select(.type == "deepseek_v32" and .size == "small") | .config' \
         "$SRCDIR/tests/golden/outlines.jsonl" >text.json
     jq '{architectures: ["Glm4vMoeForConditionalGeneration"],
         vision_config: {}, tie_word_embeddings: true,

@@ -135,6 +135,12 @@ FAMILIES = {
         attn_temperature_tuning=yes(r), floor_scale=r.choice([1, 5, 40]),
         layer_types=[r.choice(["chunked_attention", "full_attention"])
                      for _ in range(n)]),
+    "mimo_v2_flash": lambda r, n: dict(
+        {k: v for k, v in routed(r, n).items()
+         if k not in ("n_shared_experts", "first_k_dense_replace")},
+        **windows(r, n), v_head_dim=r.randint(1, 20), attention_bias=yes(r),
+        attention_value_scale=r.choice([None, 0.7]),
+        mlp_layer_types=[r.choice(["dense", "sparse"]) for _ in range(n)]),
     "minimax_m2": lambda r, n: dict(experts(r, "num_local_experts"),
                                     head_dim=16, rotary_dim=8),
     "ernie4_5_moe": lambda r, n: dict(
@@ -164,10 +170,14 @@ def draw_family(rng, rope, classes):
     c["hidden_size"] -= c["hidden_size"] % (2 * c["num_attention_heads"])
     kinds = ["sliding_attention", "full_attention"]
     c["rope_parameters"] = {k: rope(rng, "Llama") for k in kinds} \
-        if kind == "olmo3" else rope(rng, "Llama")
+        if kind in ("olmo3", "mimo_v2_flash") else rope(rng, "Llama")
     c.update(FAMILIES[kind](rng, c["num_hidden_layers"]))
     if kind == "glm4_moe_lite":
         c["num_key_value_heads"] = c["num_attention_heads"]
+    if kind == "mimo_v2_flash":
+        for of in c["rope_parameters"].values():
+            of["partial_rotary_factor"] = 0.7
+        c["num_attention_heads"] = 2 * c["num_key_value_heads"]
     if kind in ("glm", "glm4", "glm4_moe") or "linear_num_key_heads" in c:
         c["rope_parameters"]["partial_rotary_factor"] = rng.choice([0.5, 1.0])
     return c

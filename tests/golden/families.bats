@@ -75,6 +75,7 @@ differs() {
 @test "glm4_moe_lite" { family glm4_moe_lite; }
 @test "cohere2_moe" { family cohere2_moe; }
 @test "llama4_text" { family llama4_text; }
+@test "mimo_v2_flash" { family mimo_v2_flash; }
 @test "minimax_m2" { family minimax_m2; }
 @test "qwen3_5" { family qwen3_5_text; }
 @test "qwen3_5_moe" { family qwen3_5_moe_text; }
@@ -102,5 +103,7 @@ differs() {
     differs llama4_text '.attention_chunk_size = 6' '.use_qk_norm = false' \
         '.attn_temperature_tuning = false' '.no_rope_layers = [1, 1, 1]' \
         '.layer_types[0] = "full_attention"'
+    differs mimo_v2_flash '.attention_value_scale = 0.7' '.sliding_window = 5' \
+        '.rope_parameters.sliding_attention.rope_theta = 31'
     differs minimax_m2 '.rotary_dim = 8 | del(.rope_parameters)'
 }

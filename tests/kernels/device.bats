@@ -113,7 +113,7 @@ plan() {
 
 @test "families of parts that the others lack: the CPU's gradients, on ranks too" {
     for family in afmoe apertus arcee cohere2 cohere2_moe ernie4_5_moe glm4 granitemoeshared hunyuan_v1_dense \
-        llama4_text ministral3; do
+        llama4_text mimo_v2_flash ministral3; do
         golden one.json families/$family 1
         golden two.json families/$family 2
         cpu host one.json --optimizer sgd

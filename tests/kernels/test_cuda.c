@@ -287,16 +287,18 @@ static void compare_elementwise(struct call *c, size_t N, size_t C,
              k->copy(z->at, a->at, N, C, C + 3, C, s) ||
              k->add_gradient(f->at, f->at, g->at, n, s) ||
              k->sum_squares(sum->at, g->at, n, s) || k->zero(zero->at, n, s) ||
-             k->scale_by(b->at, 0.5, n, s);
+             k->scale_by(b->at, 0.5, 1, n, n, s) ||
+             k->scale_by(z->at, 0.5, N, C, C + 3, s);
     ref->add(y->want, a->want, b->want, n, NULL);
     ref->copy(z->want, a->want, N, C, C + 3, C, NULL);
     ref->add_gradient(f->want, f->want, g->want, n, NULL);
     ref->sum_squares(sum->want, g->want, n, NULL);
     ref->zero(zero->want, n, NULL);
-    ref->scale_by(b->want, 0.5, n, NULL);
+    ref->scale_by(b->want, 0.5, 1, n, n, NULL);
+    ref->scale_by(z->want, 0.5, N, C, C + 3, NULL);
     ok(!rc, "%s elementwise of %zu x %zu runs", k->name, N, C);
     close_to(c, y, bound_of(c, 1e-5, 1e-13), "add");
-    close_to(c, z, 0, "copy");
+    close_to(c, z, 0, "copy, scale_by of rows");
     close_to(c, f, 1e-13, "add_gradient");
     close_to(c, sum, 1e-24, "sum_squares");
     close_to(c, zero, 0, "zero");

@@ -116,7 +116,7 @@ static int elementwise(void *const *at, size_t N, void *s)
            k->gelu_fwd(at[2], at[0], n, PP_GELU_ERF, s) ||
            k->gelu_bwd(at[3], at[1], at[0], n, PP_GELU_ERF, s) ||
            k->copy(at[4], at[0], N, HIDDEN, HIDDEN, HIDDEN, s) ||
-           k->scale_by(at[4], 3, n, s) || k->softcap(at[4], 2, n, s);
+           k->scale_by(at[4], 3, 1, n, n, s) || k->softcap(at[4], 2, n, s);
 }
 
 static int rope(void *const *at, size_t N, void *s)

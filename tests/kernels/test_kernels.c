@@ -221,13 +221,13 @@ static void test_elementwise(const struct pp_kernels *k)
                                       ? get(&a, j / (C + 1) * C + j % (C + 1))
                                       : 9);
         ok(same, "%s copy with strides, width %zu", k->name, C);
-        same = !k->scale_by(b.at, 0.5, n - 1, NULL);
+        same = !k->scale_by(b.at, 0.5, 30, C, C + 1, NULL);
         for (size_t j = 0; j + 1 < n; j++)
             same =
                 same && get(&b, j) ==
-                            0.5 * (j % (C + 1) < C && j < 30 * (C + 1)
-                                       ? get(&a, j / (C + 1) * C + j % (C + 1))
-                                       : 9);
+                            (j % (C + 1) < C && j < 30 * (C + 1)
+                                 ? 0.5 * get(&a, j / (C + 1) * C + j % (C + 1))
+                                 : 9);
         ok(same, "%s scale_by", k->name);
         same = !k->zero(b.at, n - 1, NULL);
         for (size_t j = 0; j + 1 < n; j++)

@@ -267,7 +267,7 @@ static struct pp_model model_of(const struct variant *v)
     m.gelu = v->gelu;
     memcpy(m.rope_axes, v->axes, sizeof m.rope_axes);
     m.moe = v->moe;
-    m.sinks = v->architecture == PP_GPT_OSS;
+    m.sinks.bits[0] = v->architecture == PP_GPT_OSS;
     m.mla = v->mla;
     m.adjacent = v->adjacent;
     m.qkv_bias = v->qkv_bias;

@@ -485,7 +485,8 @@ static void test_exp(void)
 static double table_frequency(const struct pp_model *m, size_t i)
 {
     double c[8 * 4], s[8 * 4];
-    pp_rope_tables(&m->rope, pp_model_rotary(m), 8, sizeof(double), c, s);
+    pp_rope_tables(&m->rope, pp_model_rotary(m, false), 8, sizeof(double), c,
+                   s);
     return atan2(s[4 + i], c[4 + i]); /* angle at position 1 */
 }
 
@@ -510,7 +511,7 @@ static void test_rope_tables(void)
     is_near(table_frequency(&m, 3), 0.25e-3, 1e-15, "llama3: long wave");
     is_near(table_frequency(&m, 2), (1 - s) * 0.25e-2 + s * 1e-2, 1e-15,
             "llama3: between");
-    pp_rope_tables(&m.rope, pp_model_rotary(&m), 8, sizeof(float), cos_f,
+    pp_rope_tables(&m.rope, pp_model_rotary(&m, false), 8, sizeof(float), cos_f,
                    sin_f);
     is_near((double)sin_f[5 * 4], sin(5.0), 1e-7, "fp32 table");
 }
@@ -532,7 +533,8 @@ static void test_yarn(void)
                                   .beta_slow = 1,
                                   .truncate = true}};
     double c[2 * 16], s[2 * 16];
-    pp_rope_tables(&m.rope, pp_model_rotary(&m), 2, sizeof(double), c, s);
+    pp_rope_tables(&m.rope, pp_model_rotary(&m, false), 2, sizeof(double), c,
+                   s);
     is_near(c[0], 1.25, 1e-15, "yarn scales the attention");
     for (size_t i = 0; i < 4; i++)
         is_near(atan2(s[16 + i], c[16 + i]), whole[i], 1e-7,
@@ -540,7 +542,8 @@ static void test_yarn(void)
     m.rope.truncate = false;
     m.rope.beta_fast = 16;
     m.rope.beta_slow = 2;
-    pp_rope_tables(&m.rope, pp_model_rotary(&m), 2, sizeof(double), c, s);
+    pp_rope_tables(&m.rope, pp_model_rotary(&m, false), 2, sizeof(double), c,
+                   s);
     for (size_t i = 0; i < 4; i++)
         is_near(atan2(s[16 + i], c[16 + i]), between[i], 1e-7,
                 "yarn without truncation: a frequency");

@@ -69,6 +69,7 @@ meshes() {
 @test "glm4_moe_lite" { meshes glm4_moe_lite --ep 2 --dp 2; }
 @test "cohere2_moe" { meshes cohere2_moe --ep 2 --dp 2; }
 @test "llama4_text" { exchange=gather meshes llama4_text --ep 2 --dp 2; }
+@test "mimo_v2_flash" { meshes mimo_v2_flash --ep 2 --dp 2; }
 @test "minimax_m2" { meshes minimax_m2 --ep 2 --dp 2; }
 
 @test "qwen3_5" {
@@ -109,6 +110,25 @@ meshes() {
     run -2 --separate-stderr ppsplit -p 1 --cp 2 --cp-exchange ring \
         "$SRCDIR/tests/golden/families/llama4_text/model"
     [[ $stderr == *"a ring does not know where chunks of attention begin"* ]]
+}
+
+@test "heads of layers with a window must be a share of all, and divide" {
+    local m=$SRCDIR/tests/golden/families/mimo_v2_flash/model
+    mkdir -p other
+    jq '.num_key_value_heads = 4' "$m/config.json" >other/config.json
+    run -2 --separate-stderr ppsplit -p 1 other
+    [[ $stderr == *"'4' is not a multiple of 8, the key and value heads of layers with a window" ]]
+    jq '.num_key_value_heads = 3 | .num_attention_heads = 12' "$m/config.json" \
+        >other/config.json
+    run -2 --separate-stderr ppsplit -p 1 --tp 2 other
+    [[ $stderr == *"3 key and value heads do not divide by 2"* ]]
+    jq '.num_attention_heads = 12' "$m/config.json" >other/config.json
+    run -2 --separate-stderr ppsplit -p 1 --tp 3 other
+    [[ $stderr == *"2 key and value heads do not divide by 3"* ]]
+    jq '.rope_parameters.sliding_attention.partial_rotary_factor = 0.5' \
+        "$m/config.json" >other/config.json
+    run -2 --separate-stderr ppsplit -p 1 other
+    [[ $stderr == *"'0.5' as partial_rotary_factor, but '0.7' of full_attention" ]]
 }
 
 @test "linear attention is refused where ranks would divide it" {

@@ -256,7 +256,8 @@ static PP_LINEAR_BWD_WEIGHT(faulty_linear_bwd_weight)
 /* adapter-scale: what an adapter adds has no factor. */
 static PP_SCALE_BY(faulty_scale_by)
 {
-    return is("adapter-scale") ? 0 : real.scale_by(y, factor, n, stream);
+    return is("adapter-scale") ? 0
+                               : real.scale_by(y, factor, N, C, ldy, stream);
 }
 
 static PP_RMSNORM_BWD_WEIGHT(faulty_rmsnorm_bwd_weight)

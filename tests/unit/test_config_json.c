@@ -232,7 +232,7 @@ static void test_latent(void)
             "the scale of its scores");
     is_near(m.rope.attention_factor, 1, 1e-15, "cosines have none");
     ok(m.adjacent && !m.mla.q_rank && m.head_dim == 10 &&
-           pp_model_rotary(&m) == 4 && pp_model_v_dim(&m) == 5,
+           pp_model_rotary(&m, false) == 4 && pp_model_heads(&m, false).v == 5,
        "neighbours rotate, in a part of the heads");
     ok(m.moe.shared == 2 * 4 && !m.moe.shared_gate && !m.moe.score_bias &&
            m.moe.router.n_groups == 1 && m.moe.router.scale == 16 &&
@@ -281,11 +281,11 @@ static void test_layers_without_rope(void)
     ok(m.norm_eps == 1e-5 && m.dropout && !m.tied &&
            pp_unit_window(&m, layer[0]) == 6,
        "a window in each layer");
-    ok(pp_model_rotary(&m) == 8, "whole heads are rotated");
+    ok(pp_model_rotary(&m, false) == 8, "whole heads are rotated");
     ok(read_text("{\"architectures\": [\"Phi3ForCausalLM\"], " SIZES ","
                  "\"partial_rotary_factor\": 0.75}",
                  &m) &&
-           pp_model_rotary(&m) == 6 && m.head_dim == 8,
+           pp_model_rotary(&m, false) == 6 && m.head_dim == 8,
        "or the first part of each");
 }
 

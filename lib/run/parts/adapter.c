@@ -55,7 +55,7 @@ static void *narrow_x(const struct pp_call *c, const struct pp_product *p,
 {
     PP_RUN(c, linear_fwd, c->narrow, x, b->a, NULL, NULL, N, p->in, b->rank,
            b->rank, b->ldx);
-    PP_RUN(c, scale_by, c->narrow, b->of->scale, N * b->rank);
+    PP_RUN(c, scale_by, c->narrow, b->of->scale, N, b->rank, b->rank);
     return c->narrow;
 }
 
@@ -64,7 +64,7 @@ static void *narrow_dy(const struct pp_call *c, const struct branch *b,
 {
     PP_RUN(c, linear_bwd_input, c->narrow, pp_at(c, dy, b->first), b->b, NULL,
            N, b->rank, b->of->rows, b->rank, b->ldy);
-    PP_RUN(c, scale_by, c->narrow, b->of->scale, N * b->rank);
+    PP_RUN(c, scale_by, c->narrow, b->of->scale, N, b->rank, b->rank);
     return c->narrow;
 }
 

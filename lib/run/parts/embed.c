@@ -17,7 +17,7 @@ static void scale_rows(const struct pp_call *c, void *x)
 {
     float scale = (float)sqrt((double)c->C);
     if (c->m->embed_scale > 0)
-        PP_RUN(c, scale_by, x, c->m->embed_scale, c->R * c->C);
+        PP_RUN(c, scale_by, x, c->m->embed_scale, c->R, c->C, c->C);
     if (!pp_family_of(c->m->architecture)->scales_embedding)
         return;
     if (c->k->element_bytes == 2) { /* bf16: to the nearest */
@@ -26,7 +26,7 @@ static void scale_rows(const struct pp_call *c, void *x)
         bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
         memcpy(&scale, &bits, sizeof bits);
     }
-    PP_RUN(c, scale_by, x, (double)scale, c->R * c->C);
+    PP_RUN(c, scale_by, x, (double)scale, c->R, c->C, c->C);
 }
 
 /* Writes the features of every encoder to their rows; x is by kind of rows. */

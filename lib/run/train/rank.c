@@ -29,7 +29,7 @@ static int make_rope(struct pp_rank *r, struct pp_env *env,
 {
     struct pp_device *d = r->env.device;
     size_t size = r->kernels.accumulator_bytes;
-    size_t rotary = pp_model_rotary(m), one = positions * (rotary / 2);
+    size_t rotary = pp_model_rotary(m, false), one = positions * (rotary / 2);
     size_t n = positions * (pp_model_rope_width(m) / 2);
     bool is_host = d->ops->is_host;
     env->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
@@ -43,8 +43,9 @@ static int make_rope(struct pp_rank *r, struct pp_env *env,
             bool scaled = m->query_beta > 0;
             char *more_c = (char *)c + one * size;
             char *more_s = (char *)s + one * size;
-            pp_rope_tables(scaled ? &m->rope : &m->windowed_rope, rotary,
-                           positions, size, more_c, more_s);
+            pp_rope_tables(scaled ? &m->rope : &m->windowed_rope,
+                           pp_model_rotary(m, !scaled), positions, size, more_c,
+                           more_s);
             if (scaled)
                 pp_rope_scale(m, positions, size, more_c, more_s);
             *(scaled ? &env->query_cos : &env->windowed_cos) =

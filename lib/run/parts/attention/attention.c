@@ -14,16 +14,16 @@ static struct pp_attention_shape shape(const struct pp_call *c)
     const struct pp_microbatch *mb = c->mb;
     struct pp_qkv_widths w = pp_qkv_widths(c);
     double scale = m->mla.score_scale;
-    double width = m->query_scalar > 0 ? m->query_scalar : (double)m->head_dim;
+    double width = m->query_scalar > 0 ? m->query_scalar : (double)w.of.qk;
     bool in_windows =
         mb->encoder.cu_windows &&
         pp_layer_set_has(&pp_layer_encoder(c)->windowed, c->l->unit.layer);
     return (struct pp_attention_shape){
         .N = c->T,
-        .NH = w.heads,
-        .NKV = w.kv_heads,
-        .HDQK = m->head_dim,
-        .HDV = pp_model_v_dim(m),
+        .NH = w.of.n,
+        .NKV = w.of.n_kv,
+        .HDQK = w.of.qk,
+        .HDV = w.of.v,
         .ldq = w.row,
         .ldkv = w.row,
         .ldo = w.o,
@@ -47,8 +47,8 @@ static void rotate_heads(const struct pp_call *c, void *at, size_t heads,
                          int direction)
 {
     PP_RUN(c, rope, at, cos, sin, c->mb->positions, c->T, heads,
-           pp_model_rotary(c->m), ld, c->m->head_dim, c->m->adjacent,
-           direction);
+           pp_model_rotary(c->m, pp_unit_window(c->m, c->l->unit)), ld,
+           pp_call_heads(c).qk, c->m->adjacent, direction);
 }
 
 /* Rotates queries and keys by their positions. Rows have them first, and are ld
@@ -63,7 +63,7 @@ static void rotate(const struct pp_call *c, void *rows, size_t ld,
     const void *sin = own ? e->windowed_sin : e->rope_sin;
     bool rotates = pp_unit_rotates(c->m, c->l->unit);
     bool scales = e->query_cos && c->m->unrotated_queries == !rotates;
-    size_t heads = w.heads + w.kv_heads, scaled = scales ? w.heads : 0;
+    size_t heads = w.of.n + w.of.n_kv, scaled = scales ? w.of.n : 0;
     if (c->mb->axes) {
         pp_rotate_axes(c, rows, direction);
         return;
@@ -72,8 +72,8 @@ static void rotate(const struct pp_call *c, void *rows, size_t ld,
         rotate_heads(c, rows, scaled, ld, e->query_cos, e->query_sin,
                      direction);
     if (rotates)
-        rotate_heads(c, pp_at(c, rows, scaled * c->m->head_dim), heads - scaled,
-                     ld, cos, sin, direction);
+        rotate_heads(c, pp_at(c, rows, scaled * w.of.qk), heads - scaled, ld,
+                     cos, sin, direction);
 }
 
 static bool norms(const struct pp_call *c)
@@ -123,8 +123,9 @@ static size_t qkv_products(const struct pp_call *c,
 static void move_heads(const struct pp_call *c, void *pairs, void *heads,
                        size_t ld, size_t ld_heads, bool to_pairs)
 {
-    size_t HD = c->m->head_dim;
-    for (size_t h = 0; h < pp_qkv_widths(c).heads; h++) {
+    const struct pp_heads of = pp_call_heads(c);
+    size_t HD = of.qk;
+    for (size_t h = 0; h < of.n; h++) {
         void *a = pp_at(c, pairs, 2 * h * HD), *b = pp_at(c, heads, h * HD);
         if (to_pairs)
             PP_RUN(c, copy, a, b, c->T, HD, ld, ld_heads);
@@ -143,8 +144,8 @@ static void paired_fwd(const struct pp_call *c, const void *x)
     void *pairs = c->scratch;
     pp_product_fwd(c, &q, c->T, pairs, x, NULL);
     move_heads(c, pairs, c->s[PP_S_QKV_RAW], q.out, w.qk, false);
-    move_heads(c, pp_at(c, pairs, c->m->head_dim), gates_of(c, c->s[PP_S_QKV]),
-               q.out, w.row, false);
+    move_heads(c, pp_at(c, pairs, w.of.qk), gates_of(c, c->s[PP_S_QKV]), q.out,
+               w.row, false);
     pp_product_fwd(c, &k, c->T, pp_at(c, c->s[PP_S_QKV_RAW], w.q), x, NULL);
 }
 
@@ -156,8 +157,8 @@ static void pair_gradients(const struct pp_call *c)
     void *row = c->scratch, *dqkv = c->s[PP_S_DQKV];
     PP_RUN(c, copy, row, dqkv, c->T, w.row, w.row, w.row);
     move_heads(c, dqkv, row, w.row, w.row, true);
-    move_heads(c, pp_at(c, dqkv, c->m->head_dim), gates_of(c, row), w.row,
-               w.row, true);
+    move_heads(c, pp_at(c, dqkv, w.of.qk), gates_of(c, row), w.row, w.row,
+               true);
     PP_RUN(c, copy, pp_at(c, dqkv, 2 * w.q), pp_at(c, row, w.q), c->T,
            w.qkv - w.q, w.row, w.row);
 }
@@ -178,6 +179,16 @@ static void normed_qkv_fwd(const struct pp_call *c, const void *x)
     if (norms_rotated(c))
         rotate(c, c->s[PP_S_QKV_RAW], w.qk, 1);
     pp_qk_norm_fwd(c);
+}
+
+/* Multiplies the values of rows like QKV, or their gradients, by the scale of
+ * the model. */
+static void scale_values(const struct pp_call *c, void *rows)
+{
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
+    if (c->m->value_scale > 0)
+        PP_RUN(c, scale_by, pp_at(c, rows, w.qk), c->m->value_scale, c->T,
+               w.qkv - w.qk, w.row);
 }
 
 static void qkv_fwd(const struct pp_call *c)
@@ -330,8 +341,10 @@ void pp_attention_heads_bwd(const struct pp_call *c, const void *dy)
 
 static void attention_inner(const struct pp_call *c, enum pp_recompute parts)
 {
-    if (parts & PP_AGAIN_QKV)
+    if (parts & PP_AGAIN_QKV) {
         qkv_fwd(c);
+        scale_values(c, c->s[PP_S_QKV]);
+    }
     if ((parts & PP_AGAIN_QKV) && !norms_rotated(c))
         rotate(c, c->s[PP_S_QKV], pp_qkv_widths(c).row, 1);
     if (parts & PP_AGAIN_ATTENTION)
@@ -349,6 +362,7 @@ static void attention_bwd_input(const struct pp_call *c, const void *dy)
     const struct pp_product qkv = {PP_P_Q, PP_P_Q_BIAS, c->C,
                                    pp_qkv_widths(c).row};
     pp_attention_heads_bwd(c, dy);
+    scale_values(c, c->s[PP_S_DQKV]);
     if (!norms_rotated(c))
         rotate(c, c->s[PP_S_DQKV], qkv.out, -1);
     if (norms(c))

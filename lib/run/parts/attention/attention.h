@@ -11,18 +11,22 @@
  * gate. o is that of the outputs. And the heads of this rank. */
 struct pp_qkv_widths {
     size_t q, qk, qkv, row, o;
-    size_t heads, kv_heads;
+    struct pp_heads of;
 };
+
+/* Returns the heads of the layer on this rank. */
+static inline struct pp_heads pp_call_heads(const struct pp_call *c)
+{
+    return pp_shard_heads(&c->env->shard, c->l->unit);
+}
 
 static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_call *c)
 {
-    size_t heads = pp_shard_heads(&c->env->shard);
-    size_t kv_heads = pp_shard_kv_heads(&c->env->shard);
-    size_t q = heads * c->m->head_dim, v = pp_model_v_dim(c->m);
-    size_t qk = q + kv_heads * c->m->head_dim;
-    size_t qkv = qk + kv_heads * v, o = heads * v;
-    return (struct pp_qkv_widths){
-        q, qk, qkv, qkv + (c->m->gates ? o : 0), o, heads, kv_heads};
+    const struct pp_heads h = pp_call_heads(c);
+    size_t q = h.n * h.qk, o = h.n * h.v;
+    size_t qk = q + h.n_kv * h.qk, qkv = qk + h.n_kv * h.v;
+    return (struct pp_qkv_widths){q, qk, qkv, qkv + (c->m->gates ? o : 0),
+                                  o, h};
 }
 
 /* Keys and values in a row of QKV, in elements: their width, that of the keys,

@@ -28,6 +28,6 @@ void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction)
         axes.cos = c->env->rope_cos;
         axes.sin = c->env->rope_sin;
     }
-    PP_RUN(c, rope_axes, qkv, &axes, c->mb->axes, c->T, w.heads + w.kv_heads,
+    PP_RUN(c, rope_axes, qkv, &axes, c->mb->axes, c->T, w.of.n + w.of.n_kv,
            m->head_dim, w.row, m->head_dim, direction);
 }

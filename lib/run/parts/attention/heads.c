@@ -102,7 +102,7 @@ shape_of_heads(const struct pp_call *c, const struct pp_attention_shape *a,
 struct pp_lse_rows pp_lse_rows(const struct pp_call *c)
 {
     const struct pp_group *g = &c->env->context.group;
-    size_t heads = pp_shard_heads(&c->env->shard);
+    size_t heads = pp_call_heads(c).n;
     if (c->env->exchange != &pp_exchange_heads)
         return (struct pp_lse_rows){c->T, 0, heads};
     heads /= (size_t)g->n;
@@ -116,7 +116,7 @@ void pp_sinks_bwd_input(const struct pp_call *c, const void *dattn,
     if (c->w[PP_P_SINKS])
         PP_RUN(c, experts->sinks_bwd_input, c->s[PP_S_DSINKS], dattn, attn,
                c->s[PP_S_LSE], pp_at(c, c->w[PP_P_SINKS], r.first), r.n,
-               r.heads, pp_model_v_dim(c->m), ld);
+               r.heads, pp_call_heads(c).v, ld);
 }
 
 static void heads_fwd(const struct pp_call *c,

@@ -43,7 +43,7 @@ struct latent {
 static struct latent latent_of(const struct pp_call *c)
 {
     const struct pp_mla *a = &c->m->mla;
-    size_t heads = pp_shard_heads(&c->env->shard);
+    size_t heads = pp_call_heads(c).n;
     struct latent d = {
         .NH = heads,
         .qk = c->m->head_dim,

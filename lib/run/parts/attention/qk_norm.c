@@ -31,7 +31,7 @@ static struct qk_norms norms_of(const struct pp_call *c)
 {
     const struct pp_model *m = c->m;
     struct pp_qkv_widths w = pp_qkv_widths(c);
-    size_t NH = w.heads, NKV = w.kv_heads, HD = m->head_dim;
+    size_t NH = w.of.n, NKV = w.of.n_kv, HD = w.of.qk;
     bool all = m->norms_all_heads;
     size_t q = all ? 1 : NH, k = all ? 1 : NKV;
     return (struct qk_norms){

@@ -94,7 +94,7 @@ void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
 void pp_rope_scale(const struct pp_model *m, size_t positions,
                    size_t value_bytes, void *cos_table, void *sin_table)
 {
-    size_t half = pp_model_rotary(m) / 2;
+    size_t half = pp_model_rotary(m, false) / 2;
     for (size_t i = 0; i < positions * half; i++) {
         size_t position = i / half + (m->unrotated_queries ? 1 : 0);
         double by =

@@ -74,7 +74,7 @@ static void pool_rows(const struct pp_call *c, const struct projector *p,
     const int32_t *rows = c->mb->encoder.feature_rows;
     PP_RUN(c, embedding_fwd, y, rows, x, p->n, in);
     PP_RUN(c, embedding_add, y, rows, pp_at(c, x, in), p->n, in);
-    PP_RUN(c, scale_by, y, 0.5, p->n * in);
+    PP_RUN(c, scale_by, y, 0.5, p->n, in, in);
 }
 
 /* Finds what the first product reads. */
@@ -141,7 +141,7 @@ static void read_gradient(const struct pp_call *c, const struct projector *p,
         return;
     PP_RUN(c, zero, dx, c->T * p->states * p->patch);
     if (p->pools)
-        PP_RUN(c, scale_by, rows, 0.5, p->n * in);
+        PP_RUN(c, scale_by, rows, 0.5, p->n, in, in);
     for (size_t i = 0; i < (p->pools ? 2 : 1); i++)
         PP_RUN(c, scatter, pp_at(c, dx, i * in), rows,
                c->mb->encoder.feature_rows, p->n * p->states, in / p->states);

@@ -30,7 +30,7 @@ static void scale(const struct pp_call *c, const struct pp_shared_expert *e,
 {
     double by = c->m->moe.shared_scale;
     if (e->S && by > 0)
-        PP_RUN(c, scale_by, act, by, c->T * e->S);
+        PP_RUN(c, scale_by, act, by, c->T, e->S, e->S);
 }
 
 void pp_shared_gate_fwd(const struct pp_call *c,

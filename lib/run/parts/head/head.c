@@ -105,7 +105,7 @@ static void scale_rows(const struct pp_call *c, void *rows, size_t n)
     double by = c->m->logit_scale > 0 ? c->m->logit_scale : 1;
     by /= temperature > 0 ? temperature : 1;
     if (by < 1 || by > 1)
-        PP_RUN(c, scale_by, rows, by, n * c->C);
+        PP_RUN(c, scale_by, rows, by, n, c->C, c->C);
 }
 
 static struct pp_product logits_of(const struct pp_call *c)
