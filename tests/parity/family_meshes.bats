@@ -112,6 +112,16 @@ meshes() {
     [[ $stderr == *"a ring does not know where chunks of attention begin"* ]]
 }
 
+@test "ranks exchange as many heads as each layer has" {
+    mkdir -p two_heads
+    jq '.num_key_value_heads = 2' \
+        "$SRCDIR/tests/golden/families/mimo_v2_flash/model/config.json" \
+        >two_heads/config.json
+    ppsplit -q -p 2 --cp 2 --cp-exchange a2a two_heads |
+        ppsched -q -s 1f1b -m 4 >plan.json
+    pprun --verify --init 1 --data packed --dtype fp64 plan.json
+}
+
 @test "heads of layers with a window must be a share of all, and divide" {
     local m=$SRCDIR/tests/golden/families/mimo_v2_flash/model
     mkdir -p other
