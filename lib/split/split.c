@@ -95,6 +95,16 @@ static uint64_t best_from(const struct pp_split_costs *c, size_t i,
     return best;
 }
 
+/* Returns whether stage s may begin with unit i: the stages before it can hold
+ * the units before, and the others the rest. Few units may, because the bound
+ * is the least; to try all of them takes the square of their number. */
+static bool within(const struct pp_split_costs *c, size_t i, size_t s,
+                   size_t n_stages, uint64_t bound)
+{
+    return pp_split_sum(c, 0, i) <= s * bound &&
+           pp_split_sum(c, i, c->n) <= (n_stages - s) * bound;
+}
+
 /* Finds the partition within bound that has the least sum of squares, then the
  * earliest boundaries. */
 static void most_even(const struct pp_split_costs *c, size_t n_stages,
@@ -106,7 +116,9 @@ static void most_even(const struct pp_split_costs *c, size_t n_stages,
     for (size_t s = n_stages; s-- > 0;)
         for (size_t i = 0; i <= n; i++)
             best[s * row + i] =
-                best_from(c, i, bound, least, best + (s + 1) * row, &end);
+                within(c, i, s, n_stages, bound)
+                    ? best_from(c, i, bound, least, best + (s + 1) * row, &end)
+                    : INFEASIBLE;
     bounds[0] = 0;
     for (size_t s = 0; s < n_stages; s++) {
         best_from(c, bounds[s], bound, least, best + (s + 1) * row, &end);
