@@ -56,6 +56,27 @@ static bool divides_head(const struct pp_manifest *m)
     return first_of_head(m) != NULL;
 }
 
+/* Reports whether each unit that divides a head is a stage, and the loss. */
+static bool has_head_stages(const struct pp_manifest *m)
+{
+    int head = pp_graph_head(&m->graph);
+    bool alone = head > 0;
+    for (int s = head; alone && s < m->graph.n_stages; s++)
+        alone = m->stages[s].n_units == 1;
+    return alone && !strcmp(m->model.units[m->stages[head].first_unit].fqn,
+                            first_of_head(m));
+}
+
+static bool has_tp(const struct pp_manifest *m)
+{
+    return m->mesh.tp > 1;
+}
+
+static bool has_lora(const struct pp_manifest *m)
+{
+    return m->model.lora.there;
+}
+
 static bool has_tied(const struct pp_manifest *m)
 {
     return m->model.tied;
@@ -230,7 +251,12 @@ static const struct clash {
      "a language model that gives rewards", NULL},
     {GENERATOR, TOOL_PLANNER_SCHEDULE, has_slices, "slices", NULL},
     {MODEL, TOOL_PLANNER_SPLIT, is_planned, NULL, NULL},
-    {HEAD, TOOL_PLANNER_SPLIT, divides_head, NULL, NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, has_tp, "tensor-parallel ranks", NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, is_ahead, "multi-token prediction", NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, has_frozen, "frozen units", NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, has_lora, "adapters", NULL},
+    {HEAD, TOOL_PLANNER_SPLIT, has_encoder, "an encoder", NULL},
     {COPIES, TOOL_PLANNER_SCHEDULE, ties_many_copies, "a tied embedding", NULL},
     {COPIES, TOOL_PLANNER_SCHEDULE, is_uneven,
      "a stage on ranks that are not evenly spaced", NULL},
@@ -242,7 +268,7 @@ static bool has(const struct pp_manifest *m, enum feature f)
     return f == SLICES   ? has_slices(m)
            : f == AHEAD  ? is_ahead(m)
            : f == MODEL  ? true
-           : f == HEAD   ? true
+           : f == HEAD   ? divides_head(m)
            : f == COPIES ? has_copies(m)
                          : pp_plan_generates(pp_manifest_plan(m));
 }
@@ -258,10 +284,10 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        m->model.architecture);
     if (c->feature == HEAD)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/units: '%s' is one of the units that divide the "
-                       "head, which is planned only: pprun does not run it; "
-                       "plan without --head-stages",
-                       first_of_head(m));
+                       "/model/units: '%s' is one of the units that divide a "
+                       "head, which pprun does not run with %s; plan without "
+                       "--head-stages",
+                       first_of_head(m), c->with);
     if (c->feature == COPIES)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/stages: %d copies of the weights, which pprun does "
@@ -289,6 +315,14 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
 static int check_stages(const struct pp_manifest *m, struct pp_err *err)
 {
     bool branches = pp_plan_encoders(pp_manifest_plan(m)) > 1;
+    if (divides_head(m))
+        return has_head_stages(m)
+                   ? 0
+                   : pp_fail(err, PP_EXIT_INPUT,
+                             "/stages: '%s' divides a head: it must be a stage "
+                             "behind a chain, and so must each of the others "
+                             "and the loss",
+                             first_of_head(m));
     int broken = branches ? -1 : pp_graph_break(&m->graph);
     if (broken >= 0)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -349,6 +383,12 @@ int tool_objective_runs(const struct pp_manifest *m, int objective,
                        m->model.architecture);
     if (objective == PP_OBJECTIVE_SFT || rewards)
         return 0;
+    if (objective == PP_OBJECTIVE_DISTILL && divides_head(m))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: '%s' is one of the units that divide a "
+                       "head, which --objective distill does not train; plan "
+                       "without --head-stages",
+                       first_of_head(m));
     if (gives_rewards(m))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' gives rewards; only "

@@ -323,6 +323,19 @@ static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
     return pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows);
 }
 
+/* Returns what a stage reads of several inputs. */
+static enum pp_joint joint_of(const struct ppsched *p, int s)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_stage_node *n = &m->graph.stages[s];
+    if (pp_plan_encoders(pp_manifest_plan(m)) == PP_MAX_ENCODERS)
+        return PP_JOINT_PARTS;
+    size_t first = n->n_inputs ? m->stages[n->inputs[0]].first_unit : 0;
+    return n->n_inputs > 1 && pp_fqn_is_head_part(m->model.units[first].fqn)
+               ? PP_JOINT_ROW
+               : PP_JOINT_SUM;
+}
+
 /* Returns the sizes of a stage for a slice of so many tokens. */
 static struct pp_stage_bytes sizes_of(const struct ppsched *p, int s,
                                       size_t tokens)
@@ -353,8 +366,7 @@ static struct pp_stage_bytes sizes_of(const struct ppsched *p, int s,
         .workspace = workspace_of(p, s, r, copied),
         .weights = gathered_bytes(p, s),
         .input = taken_bytes(p, s, r.n),
-        .parts = pp_plan_encoders(pp_manifest_plan(&p->manifest)) ==
-                 PP_MAX_ENCODERS};
+        .joint = joint_of(p, s)};
 }
 
 static void set_sizes(struct ppsched *p)

@@ -228,7 +228,7 @@ const struct tool_option split_options[] = {
      AT(o.head_stages), 2, SPLIT_MAX_RANKS,
      .excludes = "units mtp freeze lora chunks placement encoder-ranks "
                  "encoder-mesh combine method layers fqns layout "
-                 "hybrid-layer-pattern export compare trainer costs"},
+                 "hybrid-layer-pattern export compare trainer"},
     {0, "encoder-ranks", "N", "ranks with nothing but encoders",
      AT(o.encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
     {0, "encoder-mesh", "SIZES", "encoder's mesh: pp=1,dp=2 or shared,tp=2",

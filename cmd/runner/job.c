@@ -117,18 +117,24 @@ static int choose_exact(struct runner *p)
     return 0;
 }
 
-/* Refuses a reward model for what needs words, and the other way round. */
+/* Refuses a reward model for what needs words, and the other way round; and a
+ * divided head for what needs all words of a row at once. */
 static int check_head(const struct runner *p)
 {
     const struct runner_options *o = &p->options;
     const char *name = p->manifest.model.architecture;
     struct pp_err *err = &p->tool->err;
     bool rewards = p->job.settings.objective.number == PP_OBJECTIVE_REWARD;
-    const char *words = p->job.generate.n        ? "--generate"
-                        : p->job.top_k           ? "--top-k"
-                        : p->job.entropy         ? "--entropy"
-                        : p->job.temperature > 0 ? "--temperature"
-                                                 : NULL;
+    const char *all = p->job.generate.n ? "--generate"
+                      : p->job.top_k    ? "--top-k"
+                      : p->job.entropy  ? "--entropy"
+                                        : NULL;
+    const char *words = all || p->job.temperature <= 0 ? all : "--temperature";
+    if (p->model.head_stages && all)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: several units divide the head of '%s'; "
+                       "plan without --head-stages for %s",
+                       name, all);
     if (!p->model.scores)
         return 0;
     if (words)
@@ -184,6 +190,14 @@ static int check_mtp(struct runner *p)
                        "/model/units: no layer for multi-token prediction, so "
                        "--loss mtp has no effect; plan with ppsplit --mtp");
     return 0;
+}
+
+/* Finds whether several units divide the head in the plan. */
+static void count_head_stages(struct runner *p)
+{
+    const struct pp_plan_model *m = &p->manifest.model;
+    for (size_t i = 0; i < m->n_units; i++)
+        p->model.head_stages += pp_fqn_is_head_part(m->units[i].fqn);
 }
 
 /* Lists the stages, adapters and the roles of units, as the job takes them. */
@@ -271,6 +285,7 @@ static int match_model(struct runner *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",
                        m->model.architecture, m->model.source, name);
+    count_head_stages(p);
     if (check_mtp(p) || runner_read_generator(p) ||
         pp_mesh_check(&m->mesh, &p->model, 0, err) || check_images(p))
         return -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/edge.h"
 
+#include "model/unit_bytes.h"
 #include "model/vision.h"
 
 struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
@@ -17,6 +18,8 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
     size_t n = m->n_mtp && at > mtp ? 1 + at - mtp : 1;
     if (at == 0 || at == own)
         return (struct pp_edge){PP_ROWS_TOKENS, at == 0 ? m->reads : 0};
+    if (m->head_stages && pp_model_unit(m, at - 1).kind == PP_UNIT_HEAD)
+        return (struct pp_edge){PP_ROWS_TOKENS, PP_HEAD_STATISTICS, true};
     if (at > vision)
         return (struct pp_edge){PP_ROWS_TOKENS, n * m->hidden};
     struct pp_unit_id before = pp_model_unit(m, at - 1);
@@ -25,6 +28,17 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
                        ? m->hidden * pp_vision_makes(v)
                        : v->hidden * (1 + pp_vision_kept(v, before));
     return (struct pp_edge){pp_unit_rows(before), width};
+}
+
+struct pp_edge pp_edge_read(const struct pp_model *m, size_t at)
+{
+    struct pp_unit_id u = {0};
+    for (size_t k = 1; k < PP_MAX_ENCODERS; k++)
+        if (at == pp_component_first(m, k) && pp_component_n_units(m, k) > 0)
+            return (struct pp_edge){0};
+    if (m->head_stages && at < pp_model_n_units(m))
+        u = pp_model_unit(m, at);
+    return pp_edge_before(m, u.kind == PP_UNIT_HEAD ? at - u.layer : at);
 }
 
 /* Reports whether units first to first + n - 1 have the projector of an encoder
@@ -89,12 +103,15 @@ double pp_edge_rate(const struct pp_shard *s, size_t at)
     return rate_of(s, pp_edge_before(s->model, at));
 }
 
-double pp_stage_edges_rate(const struct pp_shard *s, size_t first, size_t n)
+double pp_stage_edges_rate(const struct pp_shard *s, size_t first, size_t n,
+                           const struct pp_backend *b)
 {
     const struct pp_edges x = pp_stage_edges(s->model, first, n);
     double sum = 0;
     for (size_t i = 0; i < x.n; i++)
-        sum += rate_of(s, x.at[i]);
+        sum += pp_rows_rate(s, x.at[i].rows) *
+               (double)pp_edge_bytes(x.at[i], b->element_bytes,
+                                     b->accumulator_bytes);
     return sum;
 }
 

@@ -260,7 +260,7 @@ struct pp_model {
                        from n_layers on. pprun trains at most one */
     size_t head_stages; /* in the plan: units that divide the words of the head,
                            with the loss as a unit behind them; 0: the head is
-                           one unit. pprun does not run them */
+                           one unit */
     /* Their units come first, in this order; at most one of each modality. Of
        an encoder that the model does not have, the kind is PP_VISION_NONE. */
     struct pp_vision encoders[PP_MAX_ENCODERS];

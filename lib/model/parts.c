@@ -48,9 +48,12 @@ static void head_tensors(const struct pp_model *m,
                          struct pp_tensor_info *out)
 {
     size_t n = m->head_stages ? m->head_stages : 1;
-    size_t at = p->unit.layer;
-    size_t words = (at + 1) * m->vocab / n - at * m->vocab / n;
-    set_matrix(&out[PP_P_WEIGHT], words, m->hidden, PP_SPLIT_ROWS, words);
+    size_t first = p->unit.layer * m->vocab / n;
+    size_t words = (p->unit.layer + 1) * m->vocab / n - first;
+    struct pp_tensor_info *t = &out[PP_P_WEIGHT];
+    set_matrix(t, words, m->hidden, PP_SPLIT_ROWS, words);
+    t->of_rows = m->head_stages ? m->vocab : 0;
+    t->first_row = first;
 }
 
 /* Every tensor-parallel rank has the weight of a score. */
@@ -81,13 +84,15 @@ static void head_saved(const struct pp_shard *s, const struct pp_model_part *p,
         out[PP_S_AHEAD_X + k] = out[k];
 }
 
-/* The log-sum-exp of each row goes back to the units of the head. */
+/* The log-sum-exp and the scale of each row go back to the units of the head.
+ */
 static void loss_saved(const struct pp_shard *s, const struct pp_model_part *p,
                        struct pp_saved *out)
 {
     (void)p;
-    out[PP_S_HEAD_LSE] =
-        (struct pp_saved){PP_SAVED_ACT_I, pp_shard_row_ranks(s), true};
+    size_t tp = pp_shard_row_ranks(s);
+    out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_I, tp, true};
+    out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_I, tp, true};
 }
 
 static void positions_tensors(const struct pp_model *m,

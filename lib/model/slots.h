@@ -207,8 +207,9 @@ enum {
     PP_S_AHEAD_SCALE,
     PP_N_HEAD_SAVED
 };
-/* ACT_W all. SCALE: minus the derivative of the loss by each log-probability,
- * or its derivative by each score */
+/* ACT_W all; ACT_I of the loss behind a divided head. SCALE: minus the
+ * derivative of the loss by each log-probability, or its derivative by each
+ * score */
 enum {
     PP_S_PATCH_X,  /* ACT_W: patch_inputs; of audio, two windows of frames */
     PP_S_PATCH_DY, /* GRAD_W: hidden; of audio, that of the second convolution

@@ -68,6 +68,8 @@ struct pp_tensor_info {
                             n_equal as its first size and no '%' in its name */
     size_t stack, number; /* of such a tensor: how many the file's has, and the
                              number of this one; else 0 */
+    size_t of_rows, first_row; /* of some rows of the file's tensor: how many it
+                                  has, and the first of these; else 0 */
 };
 
 /* Reports whether a step may change the tensor. Then gradients and optimizer
@@ -205,17 +207,25 @@ static inline int pp_tensor_file_sizes(const struct pp_tensor_info *t,
 {
     uint64_t *own = sizes + (t->stack > 0);
     sizes[0] = t->stack;
-    own[t->transposed] = t->rows;
+    own[t->transposed] = t->of_rows ? t->of_rows : t->rows;
     own[!t->transposed] = t->cols;
     for (int i = 1; t->n_dims > 2 && i < t->n_dims; i++)
         sizes[i] = t->inner[i - 1];
     return t->n_dims + (t->stack > 0);
 }
 
-/* Returns the elements before the tensor in the file's. */
-static inline size_t pp_tensor_in_stack(const struct pp_tensor_info *t)
+/* Returns the elements before the tensor in the file's. If there are any, the
+ * tensor before it in the model is there, too. */
+static inline size_t pp_tensor_before(const struct pp_tensor_info *t)
 {
-    return t->number * t->rows * t->cols;
+    return (t->number * t->rows + t->first_row) * t->cols;
+}
+
+/* Returns the elements of the file's tensor. */
+static inline size_t pp_tensor_in_all(const struct pp_tensor_info *t)
+{
+    size_t rows = t->of_rows ? t->of_rows : t->rows;
+    return (t->stack ? t->stack : 1) * rows * t->cols;
 }
 
 /* Returns the elements of the largest of these pieces. */

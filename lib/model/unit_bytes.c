@@ -181,18 +181,22 @@ static size_t exchanged(const struct pp_shard *s, struct pp_unit_id u,
     return times(3 * (size_t)x->cp, w->keys);
 }
 
+/* Returns the log-probabilities that a loss has for every row: of the row, or
+ * for an exact one also of a row of each context-parallel rank. */
+static size_t logps_of(const struct pp_mesh *x)
+{
+    return pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
+}
+
 /* The head has blocks of logits, and of rows of its input and their gradients;
- * and the log-probability of every row, or for an exact loss also of every row
- * of all context-parallel ranks. Rows are tokens of all tensor-parallel ranks:
- * tp of them count as one of this rank. */
+ * and the log-probability of every row. Rows are tokens of all tensor-parallel
+ * ranks: tp of them count as one of this rank. */
 static void add_head_scratch(const struct pp_shard *s,
                              const struct pp_backend *b, struct pp_workspace *w)
 {
     const struct pp_model *m = s->model;
-    const struct pp_mesh *x = &s->mesh;
     size_t tp = pp_shard_row_ranks(s), outputs = pp_shard_outputs(s);
-    size_t values = pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
-    w->token += (double)(tp * values * b->accumulator_bytes);
+    w->token += (double)(tp * logps_of(&s->mesh) * b->accumulator_bytes);
     /* The gradients of each prediction, before they are side by side; or that
      * of a generator, in the order of the rows. */
     bool apart = m->n_mtp || m->generator;
@@ -271,8 +275,10 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(s, b, &w);
-    if (u.kind == PP_UNIT_LOSS) /* the log-probability of each row */
-        w.token = (double)(tp * b->accumulator_bytes);
+    /* Statistics that it gets and gives back. */
+    if (u.kind == PP_UNIT_LOSS)
+        w.token = (double)((2 * PP_HEAD_STATISTICS + logps_of(&s->mesh)) *
+                           b->accumulator_bytes);
     /* The inputs of the second convolution of audio, or their gradients. */
     if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(pp_unit_encoder(m, u)))
         w.token += (double)(PP_AUDIO_FRAMES * m->hidden * b->element_bytes);
@@ -354,24 +360,18 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 
 /* --- units --- */
 
-/* For each row, what is left of the words of a unit: the largest logit, the sum
- * of exponentials and the logit of the target. */
-enum { HEAD_STATISTICS = 3 };
-
 static double out_rate(const struct pp_shard *s, struct pp_unit_id u,
                        const struct pp_backend *b)
 {
     const struct pp_model *m = s->model;
     size_t e = b->element_bytes;
-    if (m->head_stages && u.kind == PP_UNIT_HEAD)
-        return (double)(HEAD_STATISTICS * b->accumulator_bytes);
     if (pp_unit_is_vision(u))
         return pp_edge_rate(s, pp_model_index(m, u) + 1) * (double)e;
     if (m->table)
         return pp_unit_row(m, u)->costs.out_bytes * pp_table_bytes_of(m, e);
     /* The head's loss stays on its rank. */
-    size_t at = pp_model_index(m, u) + 1;
-    return (double)(pp_edge_before(m, at).width * e);
+    const struct pp_edge out = pp_edge_before(m, pp_model_index(m, u) + 1);
+    return (double)pp_edge_bytes(out, e, b->accumulator_bytes);
 }
 
 static struct pp_unit_rates image_rates(const struct pp_shard *s,

@@ -273,5 +273,5 @@ void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
     if (end == 0 || bounds[stage] != end)
         return;
     x->input = pp_size_of(run->taken_bytes);
-    x->parts = true;
+    x->joint = PP_JOINT_PARTS;
 }

@@ -424,6 +424,9 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
             x->output = pp_size_of(run->message_bytes[bounds[o + 1] - 1]);
         pp_split_features(run, bounds, o, x);
+        if (run->request->shard.model->head_stages &&
+            bounds[o] + 1 == run->n_units) /* the loss */
+            x->joint = PP_JOINT_ROW;
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             const double *b = run->bytes[i];
             const size_t act[] = {pp_size_of(b[PP_UNIT_ACT_I]),

@@ -55,6 +55,17 @@ refused() {
     jq -se 'all(.[]; has("entropy") and (has("topk_ids") | not))' more
 }
 
+@test "units that divide a head give no more than log-probabilities" {
+    ppsplit -q -p 2 --head-stages 2 "$SRCDIR/tests/golden/llama/model" |
+        ppsched -q -s 1f1b -m 4 >divided.json
+    for how in '--top-k 2' --entropy '--generate 2'; do
+        # shellcheck disable=SC2086
+        fails 2 "ppscore: divided.json: /model/units: several units divide the \
+head of 'LlamaForCausalLM'; plan without --head-stages for ${how% *}" \
+            ppscore -q divided.json --data packed --init 1 $how
+    done
+}
+
 @test "weights are those of a checkpoint, or of the one before it" {
     local last=trained/step-00000002/model.safetensors
     ppscore -q plan.json --data packed --weights $last --logprobs -o want

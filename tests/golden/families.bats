@@ -107,3 +107,17 @@ differs() {
         '.rope_parameters.sliding_attention.rope_theta = 31'
     differs minimax_m2 '.rotary_dim = 8 | del(.rope_parameters)'
 }
+
+# Statistics of the words of each stage of the head become those of all words.
+@test "olmo3 with a head of several stages" {
+    local want=$GOLDEN/families/olmo3
+    for stages in 2 4; do
+        ppsplit -q -p 2 --head-stages $stages "$want/model" |
+            ppsched -q -s 1f1b -m "$(bins)" >plan.json
+        train families/olmo3 "$want/model" 1 --dtype fp64 --dump-grads grads.safetensors
+        "$COMPARE" 1e-6 1e-7 grads.safetensors "$want/grads.safetensors"
+        train families/olmo3 "$want/model" 10 --dtype fp64
+        agree "$want/expected.json" 1e-9 'map(.loss)' .losses \
+            1e-7 'map(.grad_norm)' .grad_norms
+    done
+}

@@ -279,6 +279,17 @@ gemma2() {
     done
 }
 
+@test "a head of several stages has the CPU's gradients, on ranks too" {
+    plan one.json llama -s 1f1b -m 3 -- -p 1
+    plan apart.json llama -s zb-h1 -m 3 -- -p 1 --head-stages 2
+    plan ranks.json llama -s zb-h1 -m 3 -- -p 2 --head-stages 2
+    cpu host one.json --optimizer sgd
+    gpu apart apart.json --optimizer sgd
+    near 1e-5 apart host
+    gpu ranks ranks.json --optimizer sgd
+    same ranks apart
+}
+
 @test "a teacher's distributions have the CPU's gradients" {
     plan one.json llama -s 1f1b -m 3 -- -p 1
     plan two.json llama -s 1f1b -m 3 -- -p 2 --tp 2

@@ -72,3 +72,10 @@ agrees() {
         agrees 1e-9 gpipe -p 2 $what
     done
 }
+
+@test "a profile of a head of several stages says what other kinds take" {
+    profile --head-stages 2
+    agrees 1e-9 1f1b -p 2 --head-stages 2
+    agrees 1e-9 zb-h1 -p 2 --head-stages 2
+    [ -z "$SLOW" ] || agrees 1e-9 gpipe -p 4 --head-stages 4
+}

@@ -84,7 +84,7 @@ static void list_parts(const struct pp_gather *g, struct part *out)
                              .element_bytes = bytes_of(g, t),
                              .rank = g->comm->rank,
                              .transposed = t->info.transposed,
-                             .follows = t->info.number > 0};
+                             .follows = pp_tensor_before(&t->info) > 0};
         memcpy(out->name, t->info.name, sizeof out->name);
         out->n_dims = pp_tensor_file_sizes(&t->info, out->sizes);
         out++;

@@ -48,7 +48,7 @@ static int make_header(const struct pp_shards *s, const struct pp_shard_file *f,
         return -1;
     for (size_t i = f->first; i < f->end; i++) {
         const struct pp_tensor_info *t = &s->tensors[i];
-        if (pp_shards_bytes(s, f->block, i) == 0 || t->number > 0)
+        if (pp_shards_bytes(s, f->block, i) == 0 || pp_tensor_before(t) > 0)
             continue;
         specs[n] = (struct pp_tensor_spec){
             .name = pp_shards_name(s, f->block, i),

@@ -130,8 +130,9 @@ size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
 static size_t stack_bytes(const struct pp_shards *s,
                           enum pp_weights_block block, size_t i)
 {
-    size_t n = s->tensors[i].stack ? s->tensors[i].stack : 1;
-    return s->tensors[i].number ? 0 : n * pp_shards_bytes(s, block, i);
+    const struct pp_tensor_info *t = &s->tensors[i];
+    bool there = pp_tensor_before(t) == 0 && pp_shards_bytes(s, block, i) > 0;
+    return there ? pp_tensor_in_all(t) * s->blocks[block].element_bytes : 0;
 }
 
 /* Fills first, which has room for s->n + 1 numbers, and returns the number of

@@ -50,6 +50,8 @@ static int pass_output(const struct exec_work *w, const struct pp_passed *from)
     const struct pp_edges *x = &w->stage->out;
     for (size_t i = 0; e->pass->output && i < x->n; i++) {
         const struct pp_edge edge = x->at[i];
+        if (edge.statistics)
+            continue;
         const void *y = pp_device_read(w->on->env->device, from->at[edge.rows],
                                        pp_exec_elements(e, w->a, edge) *
                                            e->env->kernels->element_bytes,
@@ -85,9 +87,10 @@ static void digest_rows(const struct exec_work *w, enum pp_digest_of of,
                         const void *x, int from)
 {
     const struct pp_digest_rows r = rows_to_digest(w);
-    size_t width = w->e->worker->engine.passed[from].at[0].width;
-    pp_digest_rows(digest_of(w, of), &r, x,
-                   width * w->e->env->kernels->element_bytes);
+    const struct pp_edge edge = w->e->worker->engine.passed[from].at[0];
+    if (!edge.statistics) /* they are of scored rows, which the head adds up */
+        pp_digest_rows(digest_of(w, of), &r, x,
+                       edge.width * w->e->env->kernels->element_bytes);
 }
 
 /* Adds log-probabilities and loss of the head. Every tensor-parallel rank has

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* exec_edges - what a stage reads from the stages before and behind it. If
  * there are several, it works on their sum; but features of several encoders
- * are parts of what it reads. */
+ * are parts of what it reads, and so are statistics of several units of a head,
+ * which it has one behind the other. */
 #include "run/execute/exec_impl.h"
 
 /* Returns the output of an input stage: on this rank, or a received message. */
@@ -29,6 +30,13 @@ static int add_up(const struct pp_engine *on, void *sum, const void *x,
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
+static int copy_to(const struct pp_engine *on, void *to, const void *from,
+                   size_t bytes, struct pp_err *err)
+{
+    struct pp_device *d = on->env->device;
+    return d->ops->copy(d, to, from, bytes, err);
+}
+
 static const struct pp_edges *edges_of(const struct pp_exec *e, int stage)
 {
     return &e->worker->engine.passed[stage];
@@ -53,12 +61,31 @@ static void divide_passed(const struct pp_exec *e, struct pp_action a,
     }
 }
 
+/* Puts the statistics of the inputs one behind the other. */
+static int line_up(const struct pp_exec *e, const struct pp_engine *on,
+                   struct pp_action a, struct pp_passed *x, struct pp_err *err)
+{
+    const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
+    char *to = pp_exec_buffer(e, PP_BUF_INPUT, a.stage, a, a.stage);
+    x->at[passed_rows(e, n->inputs[0])] = to;
+    for (int i = 0; i < n->n_inputs; i++) {
+        size_t bytes =
+            pp_exec_passed(e, a, n->inputs[i]) * e->env->kernels->element_bytes;
+        if (copy_to(on, to, input_from(e, a, n->inputs[i]), bytes, err))
+            return -1;
+        to += bytes;
+    }
+    return 0;
+}
+
 int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
                         struct pp_action a, struct pp_passed *x,
                         struct pp_err *err)
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
     *x = (struct pp_passed){.at = {NULL}};
+    if (n->n_inputs && edges_of(e, n->inputs[0])->at[0].statistics)
+        return line_up(e, on, a, x, err);
     for (int i = 0; i < n->n_inputs; i++) {
         size_t rows = passed_rows(e, n->inputs[i]);
         void *from = input_from(e, a, n->inputs[i]), *before = x->at[rows];
@@ -111,9 +138,7 @@ int pp_exec_spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
         size_t bytes =
             pp_exec_passed(e, a, n->inputs[i]) * e->env->kernels->element_bytes;
         void *to = pp_exec_buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-        if (to != dx->at[rows] &&
-            on->env->device->ops->copy(on->env->device, to, dx->at[rows], bytes,
-                                       err))
+        if (to != dx->at[rows] && copy_to(on, to, dx->at[rows], bytes, err))
             return -1;
     }
     return 0;

@@ -63,7 +63,8 @@ bool pp_exec_has_head(const struct pp_stage *s, size_t rows)
 {
     const struct pp_layer *last = s->layers + s->n_layers - 1;
     return s->n_layers > 0 && last->rows == rows &&
-           last->unit.kind == PP_UNIT_HEAD;
+           (last->unit.kind == PP_UNIT_LOSS ||
+            (last->unit.kind == PP_UNIT_HEAD && !pp_layer_divides_head(last)));
 }
 
 int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,

@@ -78,7 +78,8 @@ int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
                     struct pp_err *err);
 
 /* Finds the input of a stage: the features of each encoder from the stage that
- * makes them, and of rows the sum of its inputs, in their order. */
+ * makes them, of rows the sum of its inputs, in their order, and of statistics
+ * all of them, one input's behind another's. */
 int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
                         struct pp_action a, struct pp_passed *x,
                         struct pp_err *err);

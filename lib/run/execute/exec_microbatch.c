@@ -54,20 +54,24 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge)
 {
     const struct pp_slices *s = &e->schedule->graph->slices;
+    const struct pp_kernels *k = e->env->kernels;
+    const size_t width =
+        pp_edge_bytes(edge, k->element_bytes, k->accumulator_bytes) /
+        k->element_bytes;
     if (!pp_rows_of_tokens(edge.rows)) {
         const struct pp_image_work w =
             pp_exec_images(e, a, pp_rows_component(edge.rows));
         return pp_image_rows_of_rank(&w, e->env->shard.model, edge.rows) *
-               edge.width;
+               width;
     }
     size_t sharers = (size_t)pp_mesh_sharers(pp_env_mesh(e->env));
     if (edge.rows == PP_ROWS_GENERATED && pp_env_of(e->env, edge.rows))
-        return pp_exec_generated(e, a) / sharers * edge.width;
+        return pp_exec_generated(e, a) / sharers * width;
     size_t tokens = tokens_of(e, a) / sharers;
     const size_t grain = slice_grain(e) / sharers;
     return (pp_slice_begin(s, tokens, grain, a.slice + 1) -
             pp_slice_begin(s, tokens, grain, a.slice)) *
-           edge.width;
+           width;
 }
 
 size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage)
@@ -158,21 +162,27 @@ static int attach_images(struct pp_exec *e, struct pp_engine *on,
     return 0;
 }
 
-/* Returns the part of the packed data that an action reads. */
+/* Returns the part of the packed data that an action reads. A unit that divides
+ * a head has words of its own. */
 static struct pp_batch_part batch_part(const struct pp_exec *e,
+                                       const struct pp_stage *stage,
                                        struct pp_action a)
 {
-    return (struct pp_batch_part){.bin = pp_exec_bin(e, a),
-                                  .slice = a.slice,
-                                  .slices = e->schedule->graph->slices,
-                                  .score_all = e->pass->score_all,
-                                  .score_ends = e->env->shard.model->scores,
-                                  .ahead = e->pass->ahead != NULL,
-                                  .n_ranks = pp_env_mesh(e->env)->cp,
-                                  .rank = e->env->place.cp,
-                                  .first_word = e->env->first_word,
-                                  .n_words = e->env->n_words,
-                                  .grain = slice_grain(e)};
+    const struct pp_layer *l = stage->layers;
+    bool divides = stage->n_layers && pp_layer_divides_head(l);
+    return (struct pp_batch_part){
+        .bin = pp_exec_bin(e, a),
+        .slice = a.slice,
+        .slices = e->schedule->graph->slices,
+        .score_all = e->pass->score_all,
+        .score_ends = e->env->shard.model->scores,
+        .ahead = e->pass->ahead != NULL,
+        .n_ranks = pp_env_mesh(e->env)->cp,
+        .rank = e->env->place.cp,
+        .first_word =
+            divides ? (int32_t)l->words->first_row : e->env->first_word,
+        .n_words = divides ? (int32_t)l->n_words : e->env->n_words,
+        .grain = slice_grain(e)};
 }
 
 /* Completes *host with the settings of the pass. */
@@ -215,7 +225,7 @@ int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                  struct pp_microbatch *mb, struct pp_host_microbatch *host,
                  struct pp_err *err)
 {
-    const struct pp_batch_part part = batch_part(e, a);
+    const struct pp_batch_part part = batch_part(e, &on->stages[a.stage], a);
     if (pp_exec_ops.view(&on->batch, e->pass->packed, &part, host, err) ||
         attach_images(e, on, a, host, err) ||
         pp_exec_attach_generator(e, on, a, host, err))

@@ -178,14 +178,15 @@ static size_t held_bytes(const struct pp_shard *shard,
                  : 0;
 }
 
-/* Reports whether the inputs of a stage are parts of what it reads: features of
- * encoders, and not terms of a sum. */
-static bool takes_parts(const struct pp_job *j, int s)
+/* Returns what a stage reads of several inputs. */
+static enum pp_joint joint_of(const struct pp_job *j, int s)
 {
     const struct pp_stage_node *n = &j->schedule->graph->stages[s];
     const struct pp_unit_range *u = &j->stages[n->n_inputs ? n->inputs[0] : s];
-    return pp_stage_edges(j->model, u->first, u->n).at[0].rows >=
-           PP_ROWS_FEATURES;
+    const struct pp_edge in = pp_stage_edges(j->model, u->first, u->n).at[0];
+    return in.statistics                 ? PP_JOINT_ROW
+           : in.rows >= PP_ROWS_FEATURES ? PP_JOINT_PARTS
+                                         : PP_JOINT_SUM;
 }
 
 /* Fills the sizes of a slice of a stage, whose mesh is *own's. */
@@ -206,11 +207,10 @@ static void set_sizes(const struct pp_job *j, const struct pp_shard *own, int s,
         out->weights += gathered_bytes(j, g->stages[s].row, i);
         out->told += bytes.told;
     }
-    out->output = pp_bytes_of_rows(pp_stage_edges_rate(own, u->first, u->n) *
-                                       (double)b.element_bytes,
-                                   rows);
+    out->output =
+        pp_bytes_of_rows(pp_stage_edges_rate(own, u->first, u->n, &b), rows);
     out->workspace += held_bytes(own, u, &b, rows);
-    out->parts = takes_parts(j, s);
+    out->joint = joint_of(j, s);
     if (takes_bridge(g, &l, s))
         out->input = pp_bytes_of_rows(
             (double)(j->model->hidden * b.element_bytes), rows);

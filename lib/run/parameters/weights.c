@@ -147,7 +147,7 @@ struct random_part {
 static void *fill_part(void *ctx)
 {
     const struct random_part *f = ctx;
-    size_t before = pp_tensor_in_stack(&f->t->info), n;
+    size_t before = pp_tensor_before(&f->t->info), n;
     struct pp_run r;
     for (size_t at = f->from;
          at < f->end && pp_piece_run(&f->t->piece, f->t->held, at, &r);
@@ -267,8 +267,8 @@ static int read_transposed(const struct pp_parameters *p,
     struct pp_tensor_piece piece = pp_tensor_in_file(&t->info, &t->piece);
     size_t size = p->accumulator_bytes;
     char *in = malloc(t->n * size + 1), *out = malloc(t->n * size + 1);
-    int rc = in && out ? read_range(p, &piece, pp_tensor_in_stack(&t->info),
-                                    all, x, in, err)
+    int rc = in && out ? read_range(p, &piece, pp_tensor_before(&t->info), all,
+                                    x, in, err)
                        : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (rc == 0) {
         pp_transpose(out, in, piece.rows, piece.cols, size);
@@ -296,7 +296,7 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     const struct pp_range range = pp_parameter_range(t, block);
     if (pp_stored_transposed(&t->info, &x)
             ? read_transposed(s->params, t, range, &x, to, err)
-            : read_range(s->params, &t->piece, pp_tensor_in_stack(&t->info),
+            : read_range(s->params, &t->piece, pp_tensor_before(&t->info),
                          range, &x, to, err))
         return -1;
     return store_staging(s, t, block, err);

@@ -20,6 +20,7 @@ static const struct pp_layer_ops *ops_of(const struct pp_layer *l)
         [PP_UNIT_LAYER] = &pp_layer_decoder,
         [PP_UNIT_NORM] = &pp_layer_norm,
         [PP_UNIT_HEAD] = &pp_layer_head,
+        [PP_UNIT_LOSS] = &pp_layer_loss,
         [PP_UNIT_PATCHES] = &pp_layer_patches,
         [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
@@ -27,6 +28,8 @@ static const struct pp_layer_ops *ops_of(const struct pp_layer *l)
     if (l->unit.kind == PP_UNIT_PATCHES &&
         pp_vision_hears(pp_unit_encoder(m, l->unit)))
         return &pp_layer_frames;
+    if (l->unit.kind == PP_UNIT_HEAD && m->head_stages)
+        return &pp_layer_words;
     return pp_unit_is_mtp(m, l->unit) ? &pp_layer_mtp : ops[l->unit.kind];
 }
 

@@ -50,6 +50,13 @@ struct pp_layer {
                     on a GPU leaves what I and W need of its routing */
 };
 
+/* Reports whether a layer has some words of a head, and the loss is behind it.
+ */
+static inline bool pp_layer_divides_head(const struct pp_layer *l)
+{
+    return l->words && l->words->of_rows;
+}
+
 /* Returns how attention reaches the keys of other slices, or of the
  * context-parallel ranks of a mesh. */
 const struct pp_attention_exchange *

@@ -20,8 +20,8 @@ struct pp_layer_ops {
 };
 
 extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder, pp_layer_mtp,
-    pp_layer_norm, pp_layer_head, pp_layer_patches, pp_layer_frames,
-    pp_layer_projector;
+    pp_layer_norm, pp_layer_head, pp_layer_words, pp_layer_loss,
+    pp_layer_patches, pp_layer_frames, pp_layer_projector;
 
 /* Returns the call with another env of this rank. */
 struct pp_call pp_call_in(const struct pp_call *c, const struct pp_env *env);

@@ -91,15 +91,6 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
     }
 }
 
-/* Returns the edge that a unit reads: none if it is the first of an encoder. */
-static struct pp_edge edge_of(const struct pp_model *m, size_t unit)
-{
-    for (size_t k = 1; k < PP_MAX_ENCODERS; k++)
-        if (unit == pp_component_first(m, k) && pp_component_n_units(m, k) > 0)
-            return (struct pp_edge){0};
-    return pp_edge_before(m, unit);
-}
-
 /* Binds the next layer, and finds where its saved tensors begin. */
 static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
                       size_t unit)
@@ -114,8 +105,8 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     l->told = s->told_bytes;
     if (l->tensor[PP_P_ROUTER] && !pp_env_is_host(l->env))
         s->told_bytes += pp_experts_told(&l->env->shard) * sizeof(int32_t);
-    s->edges[i] = edge_of(s->env->shard.model, unit);
-    s->edges[i + 1] = edge_of(s->env->shard.model, unit + 1);
+    s->edges[i] = pp_edge_read(s->env->shard.model, unit);
+    s->edges[i + 1] = pp_edge_read(s->env->shard.model, unit + 1);
     if (l->rows >= PP_ROWS_FEATURES)
         s->projectors[l->unit.component] = l;
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
@@ -196,7 +187,9 @@ static size_t rows_of(const struct stage_work *w, size_t rows)
 
 static size_t edge_bytes(const struct stage_work *w, struct pp_edge e)
 {
-    return rows_of(w, e.rows) * e.width * w->s->env->kernels->element_bytes;
+    const struct pp_kernels *k = w->s->env->kernels;
+    return rows_of(w, e.rows) *
+           pp_edge_bytes(e, k->element_bytes, k->accumulator_bytes);
 }
 
 /* Returns the bytes of the features that are held of encoders before k. They

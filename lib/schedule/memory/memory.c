@@ -149,8 +149,9 @@ static void touch_forward(struct touches *t)
         else
             touch(t, PP_BUF_INPUT, s, in, input_bytes(t, s, in));
     }
-    if (n->n_inputs > 1 && !b->parts)
-        touch(t, PP_BUF_INPUT, s, s, input_bytes(t, s, n->inputs[0]));
+    size_t terms = b->joint == PP_JOINT_ROW ? (size_t)n->n_inputs : 1;
+    if (n->n_inputs > 1 && b->joint != PP_JOINT_PARTS)
+        touch(t, PP_BUF_INPUT, s, s, terms * input_bytes(t, s, n->inputs[0]));
 }
 
 /* Touches the buffers of the action that consumes output gradients. */

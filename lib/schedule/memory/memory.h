@@ -27,8 +27,8 @@ enum pp_buffer_kind {
                       come back: from F of the slice to its W or B */
     PP_BUF_OUTPUT, /* output of F, to its last SEND_F or local consumer */
     PP_BUF_INPUT,  /* from pp_posted_at of RECV_F to F; peer is the input stage.
-                      With several inputs also their sum, within F: peer is the
-                      stage */
+                      With several inputs also what they are together, within
+                      F: peer is the stage */
     PP_BUF_DOUTPUT,   /* likewise from RECV_B to the action of
                          pp_consumes_gradient; peer   is the output stage */
     PP_BUF_DINPUT,    /* gradient of one input, from I or B to SEND_B or to the
@@ -61,6 +61,10 @@ struct pp_buffer {
     size_t bytes, offset; /* offset is a multiple of 64 */
 };
 
+/* A stage reads of several inputs their sum; each where it is, as features of
+ * encoders are; or one behind the other. */
+enum pp_joint { PP_JOINT_SUM, PP_JOINT_PARTS, PP_JOINT_ROW };
+
 /* The buffer sizes of one stage for the largest microbatch, or for a slice of
  * it. */
 struct pp_stage_bytes {
@@ -72,8 +76,7 @@ struct pp_stage_bytes {
     size_t workspace;  /* within an action; one per rank */
     size_t weights;    /* gathered by UNSHARD; 0: they are always whole */
     size_t input;      /* taken over a bridge; 0: what the inputs put out */
-    bool parts;  /* several inputs are parts of what the stage reads: there
-                    is no sum */
+    enum pp_joint joint;
     bool routed; /* later slices read what experts kept, in act_w */
 };
 

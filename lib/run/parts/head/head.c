@@ -24,7 +24,12 @@
  *
  * The score of a reward model is a vocabulary of one word, and no row has a
  * target. Its log-sum-exp is the score itself, and exp(score - log-sum-exp) =
- * 1 is the derivative, so that a score needs no kernels of its own. */
+ * 1 is the derivative, so that a score needs no kernels of its own.
+ *
+ * If several units divide the words, each makes the logits of its words in F,
+ * and passes on the statistics of each scored row over them. The loss is a unit
+ * behind all of these (loss.c): it gives the log-sum-exp over all words and the
+ * gradient of the log-probability back, and B makes the logits again. */
 #include "run/parts/head/head.h"
 
 #include "comm/collective.h"
@@ -196,7 +201,8 @@ static void block_gradients(const struct pp_call *c,
 static bool makes_gradients(const struct pp_call *c)
 {
     const struct pp_microbatch *mb = c->mb;
-    if (!mb->loss.at_once || c->l->role == PP_ROLE_FORWARD)
+    if (!mb->loss.at_once || c->l->role == PP_ROLE_FORWARD ||
+        pp_layer_divides_head(c->l))
         return false;
     if (pp_env_tp(c->env) > 1 &&
         (mb->teacher.fetch || mb->details.values || !merges_apart(c)))
@@ -355,6 +361,52 @@ static void head_bwd(const struct pp_call *c, void *dx, const void *dy)
 {
     input_gradients(c, dx, dy, true);
 }
+
+/* --- some of the words --- */
+
+/* Rows without a score have zeros, so that messages depend on nothing else. */
+static void words_fwd(const struct pp_call *c, void *y, const void *x)
+{
+    const struct head_scratch h = scratch_of(c);
+    pp_call_erase(c, y, pp_head_statistics(c));
+    for (size_t at = 0; at < c->mb->scored.n;) {
+        const struct pp_head_block b = block_at(c, &h, at);
+        make_logits(c, &h, &b, x);
+        PP_RUN(c, cross_entropy_fwd, pp_statistic_at(c, y, at),
+               pp_statistic_at(c, y, c->R + at), h.logits,
+               c->mb->scored.targets + at, b.n, pp_head_words(c));
+        at += b.n;
+    }
+}
+
+/* Keeps what the loss gave back, for W too. */
+static void keep_given(const struct pp_call *c, const void *dy)
+{
+    size_t bytes = c->R * c->k->accumulator_bytes;
+    pp_call_move(c, c->s[PP_S_HEAD_LSE], dy, bytes);
+    pp_call_move(c, c->s[PP_S_HEAD_SCALE], (const char *)dy + bytes, bytes);
+}
+
+static void words_bwd_input(const struct pp_call *c, void *dx, const void *dy)
+{
+    keep_given(c, dy);
+    gradients(c, dx, false);
+}
+
+static void words_bwd(const struct pp_call *c, void *dx, const void *dy)
+{
+    keep_given(c, dy);
+    gradients(c, dx, true);
+}
+
+const struct pp_layer_ops pp_layer_words = {
+    .fwd = words_fwd,
+    .bwd_input = words_bwd_input,
+    .bwd_weight = head_bwd_weight,
+    .bwd = words_bwd,
+    .x = PP_S_HEAD_X,
+    .dy = PP_NO_SLOT,
+};
 
 const struct pp_layer_ops pp_layer_head = {
     .fwd = head_fwd,

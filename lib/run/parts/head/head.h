@@ -30,6 +30,14 @@ struct pp_head_span {
 };
 struct pp_head_span pp_head_span(const struct pp_call *c, size_t rank);
 
+/* Returns the bytes of the statistics that a unit with some of the words passes
+ * on, and of what the loss gives back: PP_HEAD_STATISTICS values of each row of
+ * this rank. */
+static inline size_t pp_head_statistics(const struct pp_call *c)
+{
+    return PP_HEAD_STATISTICS * c->R * c->k->accumulator_bytes;
+}
+
 /* Returns the cap of the logits, or 0. */
 double pp_head_cap(const struct pp_call *c);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* loss - the loss of the log-probabilities of a head, and its derivative
- * by each of them. */
+ * by each of them: of a head of one unit, and as a unit behind several. */
 #include "run/parts/head/head.h"
 
 #include <string.h>
@@ -137,3 +137,41 @@ void pp_head_sum_loss(const struct pp_call *c, const void *logp,
         PP_RUN(c, cross_entropy_add, l->sum, logp, l->scale, c->mb->scored.n);
     }
 }
+
+/* --- a unit --- */
+
+/* x has the statistics of the words of every unit of the head. */
+static void loss_fwd(const struct pp_call *c, void *y, const void *x)
+{
+    void *logp = c->scratch;
+    (void)y;
+    PP_RUN(c, cross_entropy_merge, c->s[PP_S_HEAD_LSE], logp, x, c->R,
+           c->m->head_stages);
+    if (!c->mb->loss.objective)
+        pp_head_write_scale(c);
+    pp_head_sum_loss(c, logp, pp_statistic_at(c, logp, c->R));
+}
+
+/* Gives every unit the log-sum-exp over all words, and the scale. */
+static void loss_bwd_input(const struct pp_call *c, void *dx, const void *dy)
+{
+    size_t row = c->k->accumulator_bytes;
+    (void)dy;
+    pp_call_erase(c, dx, pp_head_statistics(c));
+    pp_call_move(c, dx, c->s[PP_S_HEAD_LSE], c->R * row);
+    pp_call_move(c, (char *)dx + c->R * row, c->s[PP_S_HEAD_SCALE],
+                 c->mb->scored.n * row);
+}
+
+static void loss_bwd_weight(const struct pp_call *c)
+{
+    (void)c;
+}
+
+const struct pp_layer_ops pp_layer_loss = {
+    .fwd = loss_fwd,
+    .bwd_input = loss_bwd_input,
+    .bwd_weight = loss_bwd_weight,
+    .x = PP_NO_SLOT,
+    .dy = PP_NO_SLOT,
+};
