@@ -331,7 +331,8 @@ static enum pp_joint joint_of(const struct ppsched *p, int s)
     if (pp_plan_encoders(pp_manifest_plan(m)) == PP_MAX_ENCODERS)
         return PP_JOINT_PARTS;
     size_t first = n->n_inputs ? m->stages[n->inputs[0]].first_unit : 0;
-    return n->n_inputs > 1 && pp_fqn_is_head_part(m->model.units[first].fqn)
+    bool several = n->n_inputs > 1 && first < m->model.n_units;
+    return several && pp_fqn_is_head_part(m->model.units[first].fqn)
                ? PP_JOINT_ROW
                : PP_JOINT_SUM;
 }
