@@ -137,6 +137,14 @@ pprun: the weights of step 2 were not taken: fifo: no reader came within \
 0.02 s" ]
 }
 
+# waits PROCESS: passes if no thread of it runs, or could run, for 0.2 s.
+waits() {
+    for _ in 1 2 3 4; do
+        ! grep -q '^State:.[RD]' /proc/"$1"/task/*/status || return 1
+        sleep 0.05
+    done
+}
+
 @test "a run that is asked to stop does not wait for a reader" {
     mkfifo fifo
     exec 9<>fifo
@@ -148,7 +156,7 @@ pprun: the weights of step 2 were not taken: fifo: no reader came within \
             >log 2>err 9>&- &
         reader=$!
         until [ -s log ]; do sleep 0.05; done
-        sleep 0.2
+        until waits $reader; do sleep 0.05; done
         kill -TERM $reader
         local status=0
         timeout 60 tail -s 0.05 --pid=$reader -f /dev/null
