@@ -144,7 +144,7 @@ static int small_counted_ranks(const struct pp_job *job,
         free(channels);
         return -1;
     }
-    pp_job_channels(job, -1, true, &channels, &n_channels);
+    pp_job_channels(job, -1, &channels, &n_channels);
     if (pp_comm_world_create(n, capacity, channels, n_channels, &world, err)) {
         free(channels);
         return -1;

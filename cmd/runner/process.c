@@ -273,7 +273,7 @@ static int open_mpi(struct runner *p, struct pp_rendezvous *j,
         pp_rendezvous_abort(j, err->text); /* the others would wait in MPI */
         return -1;
     }
-    pp_job_channels(&p->job, p->rank, true, &channels, &o.n_channels);
+    pp_job_channels(&p->job, p->rank, &channels, &o.n_channels);
     o.channels = channels;
     int rc = pp_comm_mpi_open(j, &o, comm, err);
     free(channels);

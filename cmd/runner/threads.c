@@ -59,7 +59,7 @@ int runner_threads_memory(struct runner *p, struct runner_row_memory *rows)
     into = pp_try_calloc((size_t)n_rows, sizeof *into, err);
     if (!into || pp_job_channel_capacity(&p->job, &capacity, err))
         goto out;
-    pp_job_channels(&p->job, -1, true, &channels, &n_channels);
+    pp_job_channels(&p->job, -1, &channels, &n_channels);
     if (plan_world(n, capacity, n_channels, &all, err) ||
         plan_world(0, capacity, 0, &none, err))
         goto out;
@@ -123,7 +123,7 @@ int runner_threads(struct runner *p, enum pp_exit *status)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_job_channel_capacity(&p->job, &capacity, err))
         goto out;
-    pp_job_channels(&p->job, -1, true, &channels, &n_channels);
+    pp_job_channels(&p->job, -1, &channels, &n_channels);
     if (pp_comm_world_create(n, capacity, channels, n_channels, &world, err))
         goto out;
     free(channels);

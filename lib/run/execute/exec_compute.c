@@ -137,7 +137,7 @@ static int forward(struct exec_work *w)
     if (reports)
         w->mb.loss.sum =
             &e->pass->losses[(size_t)w->a.microbatch * e->pass->stride];
-    bool has_head = pp_exec_has_head(w->stage, PP_ROWS_TOKENS);
+    bool has_head = pp_exec_has_head(w->stage);
     if (e->pass->objective && has_head)
         prepare_scoring(w);
     if (pp_exec_join_inputs(e, w->on, w->a, &x, w->err) ||

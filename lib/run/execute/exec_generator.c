@@ -59,10 +59,10 @@ static void set_loss(const struct pp_exec *e, struct pp_generated *g)
     l->sum = e->env->place.tp == 0 ? l->generator->sum : NULL;
 }
 
-bool pp_exec_has_head(const struct pp_stage *s, size_t rows)
+bool pp_exec_has_head(const struct pp_stage *s)
 {
     const struct pp_layer *last = s->layers + s->n_layers - 1;
-    return s->n_layers > 0 && last->rows == rows &&
+    return s->n_layers > 0 && last->rows == PP_ROWS_TOKENS &&
            (last->unit.kind == PP_UNIT_LOSS ||
             (last->unit.kind == PP_UNIT_HEAD && !pp_layer_divides_head(last)));
 }
@@ -78,7 +78,7 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
         return 0;
     if (has_bridge(e))
         b = pp_exec_bridge(e, a);
-    if (has_bridge(e) && pp_exec_has_head(&on->stages[a.stage], PP_ROWS_TOKENS))
+    if (has_bridge(e) && pp_exec_has_head(&on->stages[a.stage]))
         host->of.bridge = pp_generated_places(g, &b);
     const struct pp_env *env = pp_env_of(e->env, PP_ROWS_GENERATED);
     if (!env)

@@ -58,9 +58,9 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
                              struct pp_host_microbatch *host,
                              struct pp_err *err);
 
-/* Reports whether a stage ends in a head of these rows: the language model's or
- * the generator's. */
-bool pp_exec_has_head(const struct pp_stage *s, size_t rows);
+/* Reports whether a stage ends in the language model's head, or in the loss
+ * behind a divided head. */
+bool pp_exec_has_head(const struct pp_stage *s);
 
 /* Waits until at most `keep` messages to each rank of a row are under way. */
 int pp_exec_wait_sent(const struct pp_exec *e, int row,

@@ -325,10 +325,10 @@ int pp_job_channel_capacity(const struct pp_job *j,
                             struct pp_err *err) PP_MUST_USE;
 
 /* Lists the channels that the job uses: for the schedule's messages, of
- * the gradients of weights that two ranks hold, and within groups; with host
- * also channels of PP_DIRECTION_HOST. only: a rank, to list channels that it
- * sends or receives in; or -1. *at is malloc'ed, and not NULL. */
-void pp_job_channels(const struct pp_job *j, int only, bool host,
+ * the gradients of weights that two ranks hold, within groups, and of
+ * PP_DIRECTION_HOST. only: a rank, to list channels that it sends or receives
+ * in; or -1. *at is malloc'ed, and not NULL. */
+void pp_job_channels(const struct pp_job *j, int only,
                      struct pp_comm_channel **at, size_t *n);
 
 /* Lists the sets of ranks that exchange these messages, except messages of

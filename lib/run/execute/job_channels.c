@@ -239,7 +239,7 @@ static void use_for_place(struct uses *u, const struct pp_job *j)
     use_for_groups(u, j, &p);
 }
 
-void pp_job_channels(const struct pp_job *j, int only, bool host,
+void pp_job_channels(const struct pp_job *j, int only,
                      struct pp_comm_channel **at, size_t *n)
 {
     struct uses u = {.layout = pp_job_layout(j), .only = only};
@@ -249,8 +249,7 @@ void pp_job_channels(const struct pp_job *j, int only, bool host,
     PP_VEC_RESERVE(&u.list, 1);
     for (u.from = 0; u.from < n_ranks; u.from++) {
         size_t first = u.list.n;
-        if (host)
-            use_for_host(&u, n_ranks);
+        use_for_host(&u, n_ranks);
         use_for_place(&u, j);
         sort_channels(&u, first);
     }
