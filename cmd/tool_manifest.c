@@ -284,8 +284,8 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                        m->model.architecture);
     if (c->feature == HEAD)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/units: '%s' is one of the units that divide a "
-                       "head, which pprun does not run with %s; plan without "
+                       "/model/units: '%s' divides a head with other units, "
+                       "which pprun does not run with %s; plan without "
                        "--head-stages",
                        first_of_head(m), c->with);
     if (c->feature == COPIES)
@@ -385,8 +385,8 @@ int tool_objective_runs(const struct pp_manifest *m, int objective,
         return 0;
     if (objective == PP_OBJECTIVE_DISTILL && divides_head(m))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/units: '%s' is one of the units that divide a "
-                       "head, which --objective distill does not train; plan "
+                       "/model/units: '%s' divides a head with other units, "
+                       "which --objective distill does not train; plan "
                        "without --head-stages",
                        first_of_head(m));
     if (gives_rewards(m))

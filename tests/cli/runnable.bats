@@ -68,6 +68,30 @@ END
     refused
 }
 
+@test "a head of several stages is noted with what pprun does not run beside it" {
+    plan 1f1b -p 2 --head-stages 2 --tp 2 "$G/llama/model"
+    refused ppsplit "'lm_head.0' divides a head with other units, which pprun \
+does not run with tensor-parallel ranks"
+    # ppsplit does not make such plans.
+    plan 1f1b -p 2 --head-stages 2 "$G/llama/model"
+    refused
+    mv plan.json whole.json
+    while read -r what edit; do
+        jq "$edit" whole.json >plan.json
+        run -2 --separate-stderr pprun --print-memory plan.json
+        [[ $stderr == *" does not run with ${what//_/ }; plan without"* ]]
+    done <<'END'
+a_tied_head .model.tied = true
+adapters .model.lora = {rank: 4, alpha: 8, targets: "all-linear"}
+frozen_units .model.units[0].frozen = true
+END
+    jq '.stages[3].inputs = [0] | del(.schedule)' whole.json |
+        ppsched -q -s gpipe -m 4 >plan.json
+    run -2 --separate-stderr pprun --print-memory plan.json
+    [ "$stderr" = "pprun: plan.json: /stages: 'lm_head.0' divides a head: it must \
+be a stage behind a chain, and so must each of the others and the loss" ]
+}
+
 @test "--schedule of ppsplit notes what the schedule will exclude" {
     ppsplit -s seq1f1b -p 2 "$G/llava" 2>notes |
         ppsched -q -s seq1f1b -m 4 >plan.json
